@@ -1,0 +1,199 @@
+"""Pods and what they ask for.
+
+`Shape` is the part of a pod's spec that placement looks at. It is hashable: pods with equal shapes are one class, so
+feasibility is computed once per class. `Request` follows Kubernetes: the larger of the sum of the containers and each init
+container (restartable init containers add up), plus overhead.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from muster.model.units import (
+    Bytes,
+    CardCount,
+    CardIndex,
+    CorePercent,
+    GangKey,
+    MiB,
+    MilliCpu,
+    NodeName,
+    PodUid,
+    RoleName,
+)
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One share of one card: memory in MiB, core in percent; 0 means that this side is not limited."""
+
+    memory_mib: MiB = MiB(0)
+    core_percent: CorePercent = CorePercent(0)
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What one pod asks of one node."""
+
+    cpu: MilliCpu = MilliCpu(0)
+    memory: Bytes = Bytes(0)
+    cards: CardCount = CardCount(0)
+    """Whole cards; never together with a share (the share wins, see decide.cards)."""
+    share: Share | None = None
+    extended: tuple[tuple[str, int], ...] = ()
+    card_resource: str = "nvidia.com/gpu"
+
+
+class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A toleration; an empty key with operator Exists tolerates all, an empty effect matches all."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``key operator values`` of a selector term: In, NotIn, Exists, DoesNotExist, Gt, Lt."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class NodeTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A node selector term: all requirements must hold. Terms of one affinity are alternatives."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+    """Over ``metadata.name`` only, as Kubernetes allows."""
+    weight: int = 0
+    """For preferred terms."""
+
+
+class PodTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod affinity or anti-affinity term."""
+
+    topology_key: str
+    labels: tuple[Requirement, ...] = ()
+    namespaces: tuple[str, ...] = ()
+    """Empty: the pod's own namespace; ``("*",)``: all."""
+    anti: bool = False
+    weight: int = 0
+    """0: required."""
+
+
+class SpreadConstraint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A topologySpreadConstraint."""
+
+    topology_key: str
+    max_skew: int
+    required: bool
+    labels: tuple[Requirement, ...] = ()
+    min_domains: int = 1
+
+
+class TopologyWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Required and preferred topology level by name ('' when not asked for), or Volcano's highest tier (0: none)."""
+
+    required_level: str = ""
+    preferred_level: str = ""
+    required_tier: int = 0
+    preferred_tier: int = 0
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What placement needs to know of a pod's spec; equal shapes are placed alike."""
+
+    request: Request = Request()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    required_nodes: tuple[NodeTerm, ...] = ()
+    preferred_nodes: tuple[NodeTerm, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    pod_terms: tuple[PodTerm, ...] = ()
+    spread: tuple[SpreadConstraint, ...] = ()
+    host_ports: tuple[tuple[str, int, str], ...] = ()
+    """(protocol, port, host address or '')."""
+    claims: tuple[str, ...] = ()
+    """Names of PersistentVolumeClaims."""
+    resource_claims: bool = False
+    """The pod uses DRA ResourceClaims."""
+
+
+class Phase(StrEnum):
+    """A pod's phase, as Kubernetes names it."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class CardUse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a pod uses of one card: a whole card is 100 percent of its core and all of its memory."""
+
+    index: CardIndex
+    memory_mib: MiB = MiB(0)
+    core_percent: CorePercent = CorePercent(0)
+    whole: bool = False
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The controlling owner reference."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
+class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod as the watcher projects it into STATE. Times are Unix seconds."""
+
+    namespace: str
+    name: str
+    uid: PodUid
+    resource_version: str = ""
+    scheduler_name: str = ""
+    gang: GangKey | None = None
+    """The PodGroup it names (annotation), else None."""
+    role: RoleName = RoleName("")
+    shape: Shape = Shape()
+    node: NodeName | None = None
+    nominated_node: NodeName | None = None
+    phase: Phase = Phase.PENDING
+    reason: str = ""
+    message: str = ""
+    exit_code: int | None = None
+    """Of the first container that ended with an error, when there is one."""
+    terminating: bool = False
+    deletion_time: float | None = None
+    gated: bool = False
+    ready: bool = False
+    priority: int = 0
+    priority_class: str = ""
+    preemption_policy: str = "PreemptLowerPriority"
+    cards: tuple[CardUse, ...] = ()
+    """The card assignment read from its annotations."""
+    fence: int = 0
+    """Annotation ``muster.dev/fence``, 0 when never touched."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    """Only those of Muster, Volcano and Kubernetes scheduling; never the users' own."""
+    owner: Owner | None = None
+    created: float = 0.0
+    started: float | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Succeeded or Failed: it holds nothing any more."""
+        return self.phase in {Phase.SUCCEEDED, Phase.FAILED}
+
+    @property
+    def holds_room(self) -> bool:
+        """Bound and not finished: it holds its room, also while terminating and on a node that is not ready."""
+        return self.node is not None and not self.finished

@@ -1,0 +1,98 @@
+"""The policy: one strict document (policy.yaml). Every field has a default that is safe; unknown keys are refused.
+
+Amounts of time are seconds. `actions` say whether an actor observes or acts.
+"""
+
+from typing import Literal
+
+import msgspec
+
+Mode = Literal["observe", "act"]
+
+
+class Actions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Whether each actor only says what it would do, or does it."""
+
+    bind: Mode = "act"
+    preempt: Mode = "act"
+    reclaim: Mode = "observe"
+    consolidate: Mode = "observe"
+    cordon: Mode = "observe"
+
+
+class Packing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Weights of node scoring; binpack prefers fuller nodes, cards weigh most by default."""
+
+    cpu: int = 1
+    memory: int = 1
+    gpu: int = 10
+    weight: int = 1
+
+
+class Solver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Budgets of CP-SAT. The deterministic budget decides; the wall limit is a net."""
+
+    enabled: bool = True
+    deterministic_seconds: float = 0.2
+    wall_seconds: float = 2.0
+    exact_max_variables: int = 4000
+    """Above this many class × node variables the exact model is not built."""
+
+
+class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Who may submit over NATS, and into what. Empty tuples mean: any."""
+
+    namespaces: tuple[str, ...] = ()
+    default_namespace: str = "default"
+    queues: tuple[str, ...] = ()
+    priority_classes: tuple[str, ...] = ()
+    service_accounts: tuple[str, ...] = ("default",)
+    user: str = ""
+    """The Kubernetes user that submissions of this tenant are created as; '' means the controller itself."""
+    max_pending: int = 10_000
+
+
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Deadlines in seconds."""
+
+    start: float = 300.0
+    """A bound member that is not Running by then is replaced."""
+    bind: float = 60.0
+    """A gang whose binds are not complete by then is released."""
+    backoff_initial: float = 5.0
+    backoff_max: float = 300.0
+
+
+class Debounce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The scheduler waits for this much quiet, at most so long, before it decides."""
+
+    quiet: float = 0.02
+    longest: float = 0.2
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole policy."""
+
+    scheduler_name: str = "muster"
+    aliases: tuple[str, ...] = ("volcano",)
+    default_queue: str = "default"
+    tenants: dict[str, Tenant] = {"default": Tenant()}
+    actions: Actions = Actions()
+    packing: Packing = Packing()
+    solver: Solver = Solver()
+    timeouts: Timeouts = Timeouts()
+    debounce: Debounce = Debounce()
+    topology_levels: tuple[str, ...] = (
+        "topology.kubernetes.io/zone",
+        "topology.muster.dev/block",
+        "topology.muster.dev/rack",
+    )
+    card_resources: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
+    min_share_memory_mib: int = 64
+    """A memory share below this is held as a unit mistake (see decide.cards)."""
+    bind_concurrency: int = 32
+
+    @property
+    def scheduler_names(self) -> frozenset[str]:
+        """Every schedulerName whose pods are ours."""
+        return frozenset({self.scheduler_name, *self.aliases})
