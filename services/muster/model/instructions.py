@@ -2,7 +2,7 @@
 
 import msgspec
 
-from muster.model.pods import CardUse
+from muster.model.pods import CardUse, Request
 from muster.model.units import GangKey, NodeName, PodUid, QueueName, RoleName
 
 
@@ -15,6 +15,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     role: RoleName
     node: NodeName
     cards: tuple[CardUse, ...] = ()
+    request: Request | None = None
+    """Filled in when the slot is committed, so that its room is known even when the pod is gone."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag="place"):

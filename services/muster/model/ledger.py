@@ -42,6 +42,8 @@ class Undoing(msgspec.Struct, frozen=True, kw_only=True, tag="undoing"):
     slots: tuple[Slot, ...]
     reason: str
     message: str = ""
+    freshness: str = ""
+    """Pod resourceVersion at which STATE showed the other slots of the replaced entry bound; readers hold them until then."""
 
 
 class Close(msgspec.Struct, frozen=True, kw_only=True, tag="close"):
