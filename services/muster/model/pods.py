@@ -182,6 +182,9 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: Owner | None = None
     created: float = 0.0
     started: float | None = None
+    unschedulable_reason: str = ""
+    """Reason of its condition PodScheduled=False, '' when it has none."""
+    unschedulable_message: str = ""
 
     @property
     def key(self) -> str:
