@@ -79,7 +79,9 @@ class NodeCards:
                 return f"card {index}: {core} percent of its core would be used, with {_names(state)}"
         return ""
 
-    def hold(self, indexes: Sequence[int], *, uid: str, pod: str, memory_mib: int, core_percent: int, whole: bool) -> None:
+    def hold(
+        self, indexes: Sequence[int], *, uid: str, pod: str, memory_mib: int, core_percent: int, whole: bool
+    ) -> None:
         """Give this part of each of these cards to a pod."""
         for index in indexes:
             state = self.state(index)

@@ -85,9 +85,13 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(f"cards_per_link_group: {self.cards_per_link_group} must not be negative")
         if self.card_mode is not None and self.card_mode not in SIMULATED_MODES:
             known = ", ".join(SIMULATED_MODES)
-            raise ValueError(f"card_mode: no device plugin is simulated for {self.card_mode.value!r}; use one of {known}")
+            raise ValueError(
+                f"card_mode: no device plugin is simulated for {self.card_mode.value!r}; use one of {known}"
+            )
         if self.count > 1 and self.name(1) == self.name(2):
-            raise ValueError(f"name_pattern: {self.name_pattern!r} must hold a number such as %02d when count is {self.count}")
+            raise ValueError(
+                f"name_pattern: {self.name_pattern!r} must hold a number such as %02d when count is {self.count}"
+            )
         self.name(1)
         to_milli_cpu(self.cpu)
         to_bytes(self.memory)
@@ -139,7 +143,9 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             for number in range(1, group.count + 1):
                 name = group.name(number)
                 if name in seen:
-                    raise ValueError(f"name_pattern: {group.name_pattern!r} gives {name!r} a second time; names are unique")
+                    raise ValueError(
+                        f"name_pattern: {group.name_pattern!r} gives {name!r} a second time; names are unique"
+                    )
                 seen.add(name)
 
     def expand(self) -> tuple[NodeSpec, ...]:
@@ -159,7 +165,9 @@ def load_cluster(source: str | Path) -> ClusterSpec:
         return _from_shorthand(text, matched)
     path = Path(source)
     if not path.is_file():
-        raise ClusterError(f"cluster: {text!r} is neither a file nor shorthand such as 10x8, 100x8:4racks or 2x8:80:stock")
+        raise ClusterError(
+            f"cluster: {text!r} is neither a file nor shorthand such as 10x8, 100x8:4racks or 2x8:80:stock"
+        )
     try:
         document: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
         return msgspec.convert(document, ClusterSpec)
@@ -180,7 +188,9 @@ def _from_shorthand(text: str, matched: re.Match[str]) -> ClusterSpec:
             mode = CardMode(option)
         else:
             modes = " or ".join(SIMULATED_MODES)
-            raise ClusterError(f"cluster: {option!r} in {text!r} must be a number of racks (4racks), GiB per card (80) or {modes}")
+            raise ClusterError(
+                f"cluster: {option!r} in {text!r} must be a number of racks (4racks), GiB per card (80) or {modes}"
+            )
     if not 1 <= racks <= max(count, 1):
         raise ClusterError(f"cluster: {racks} racks in {text!r} must be between 1 and the number of nodes, {count}")
     try:

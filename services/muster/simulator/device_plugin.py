@@ -102,7 +102,9 @@ class StockPlugin:
         if roomy:
             chosen = min(roomy, key=len)[: demand.cards]
         else:
-            chosen = [state for group in sorted(groups.values(), key=len, reverse=True) for state in group][: demand.cards]
+            chosen = [state for group in sorted(groups.values(), key=len, reverse=True) for state in group][
+                : demand.cards
+            ]
         return Allocation(tuple(sorted(state.card.index for state in chosen)))
 
 
@@ -114,7 +116,11 @@ class VolcanoPlugin:
         healthy = cards.healthy()
         lost = ",".join(str(state.card.index) for state in cards.states if not state.healthy)
         return Advertisement(
-            {GPU: len(cards.states), GPU_NUMBER: len(cards.states), GPU_MEMORY: sum(s.card.memory_mib for s in cards.states)},
+            {
+                GPU: len(cards.states),
+                GPU_NUMBER: len(cards.states),
+                GPU_MEMORY: sum(s.card.memory_mib for s in cards.states),
+            },
             {GPU: len(healthy), GPU_NUMBER: len(healthy), GPU_MEMORY: sum(s.card.memory_mib for s in healthy)},
             {UNHEALTHY_IDS: lost or None},
         )

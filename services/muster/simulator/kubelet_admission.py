@@ -21,7 +21,13 @@ class Refusal:
 
 
 def refusal(
-    pod: Pod, *, node: Mapping[str, Any], requests: Mapping[str, int], used: Mapping[str, int], pods: Iterable[Pod], allocatable: Mapping[str, int]
+    pod: Pod,
+    *,
+    node: Mapping[str, Any],
+    requests: Mapping[str, int],
+    used: Mapping[str, int],
+    pods: Iterable[Pod],
+    allocatable: Mapping[str, int],
 ) -> Refusal | None:
     """The first reason against a pod, or None.
 
@@ -36,10 +42,14 @@ def refusal(
             numbers = f"requested: {asked}, used: {taken}, capacity: {capacity}"
             return Refusal(f"OutOf{name}", f"Node didn't have enough resource: {name}, {numbers}")
     if not selected(pod, node):
-        return Refusal("NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector")
-    taken_ports = {port for other in pods for port in host_ports(other)}
-    if any(port in taken_ports for port in host_ports(pod)):
-        return Refusal("NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports")
+        return Refusal(
+            "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+        )
+    ports = host_ports(pod)
+    if ports and not {port for other in pods for port in host_ports(other)}.isdisjoint(ports):
+        return Refusal(
+            "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports"
+        )
     tolerations = pod["spec"].get("tolerations") or ()
     for taint in node["spec"].get("taints") or ():
         if taint["effect"] == "NoExecute" and not any(tolerates(toleration, taint) for toleration in tolerations):

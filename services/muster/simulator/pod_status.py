@@ -1,5 +1,7 @@
 """The statuses a kubelet writes, as merge patches of pods/status: pure functions of the pod and the moment.
 
+State by state::
+
     bound ─► starting (Pending, ContainerCreating) ─► running ─► ended (Succeeded | Failed)
                                                         ▲   └──► backing_off (CrashLoopBackOff) ─┐
                                                         └────────────────────────────────────────┘
@@ -51,14 +53,23 @@ def running(pod: Pod, now: float, *, place: Place, restarts: int) -> Status:
     )
     init = pod["spec"].get("initContainers") or ()
     if init:
-        done = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": timestamp(now), "finishedAt": timestamp(now)}}
+        done = {
+            "terminated": {
+                "exitCode": 0,
+                "reason": "Completed",
+                "startedAt": timestamp(now),
+                "finishedAt": timestamp(now),
+            }
+        }
         status["initContainerStatuses"] = [
             _container(pod, container, done, restarts=0, started=False, ready=True) for container in init
         ]
     return status
 
 
-def backing_off(pod: Pod, now: float, *, place: Place, restarts: int, exit_code: int, started_at: float, wait: float) -> Status:
+def backing_off(
+    pod: Pod, now: float, *, place: Place, restarts: int, exit_code: int, started_at: float, wait: float
+) -> Status:
     """The containers ended and will be started again by the restart policy."""
     status = _base(pod, now, place=place)
     status["phase"] = "Running"
@@ -76,7 +87,15 @@ def backing_off(pod: Pod, now: float, *, place: Place, restarts: int, exit_code:
 
 
 def ended(
-    pod: Pod, now: float, *, place: Place, restarts: int, exit_code: int, started_at: float | None, reason: str = "", message: str = ""
+    pod: Pod,
+    now: float,
+    *,
+    place: Place,
+    restarts: int,
+    exit_code: int,
+    started_at: float | None,
+    reason: str = "",
+    message: str = "",
 ) -> Status:
     """Nothing of the pod runs any more: Succeeded with exit code 0, else Failed. `started_at` None: it never ran."""
     status = _base(pod, now, place=place)
