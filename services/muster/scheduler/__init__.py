@@ -1,0 +1,1 @@
+"""The scheduler: the only committer of capacity. A shell around muster.decide."""

@@ -1,0 +1,65 @@
+"""Which Bindings may go out now, and what they carry.
+
+On nodes of card mode `volcano` the kubelet's Allocate call does not name the pod, so at most one pod with cards may be
+between its Binding and its allocation there at a time (the plugin marks an allocated pod ``volcano.sh/gpu-assigned``).
+"""
+
+from muster.decide.cards import assignment_annotations
+from muster.decide.commitments import OpenEntry
+from muster.model.instructions import Slot
+from muster.model.nodes import CardMode, Node
+from muster.model.pods import Phase, Pod
+from muster.model.units import NodeName
+from muster.scheduler.executor import Seen
+from muster.scheduler.world import World
+
+ASSIGNED = "volcano.sh/gpu-assigned"
+
+
+def annotations_of(slot: Slot, node: Node, now: float) -> dict[str, str]:
+    """The annotations that ride on the Binding: the card assignment as the node's plugin reads it."""
+    return assignment_annotations(slot, node, now)
+
+
+def seen_in_state(pod: Pod | None) -> Seen | None:
+    """The pod as STATE shows it, for the first attempt of a Binding."""
+    if pod is None or not pod.resource_version:
+        return None
+    return Seen(
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+        node=pod.node,
+        fence=pod.fence,
+        finished=pod.finished,
+        terminating=pod.terminating,
+    )
+
+
+def may_bind_now(world: World, wanted: tuple[tuple[OpenEntry, Slot], ...]) -> list[tuple[OpenEntry, Slot]]:
+    """The Bindings that may go out now: everything, but one allocating pod at a time on nodes whose plugin needs it."""
+    serial = {
+        slot.node
+        for _, slot in wanted
+        if slot.cards and (node := world.nodes.get(slot.node)) is not None and node.card_mode is CardMode.VOLCANO
+    }
+    if not serial:
+        return list(wanted)
+    allocating = {pod.node for pod in world.pods.values() if pod.node in serial and _allocating(pod)}
+    allowed: list[tuple[OpenEntry, Slot]] = []
+    taken: set[NodeName] = {node for node in allocating if node is not None}
+    for entry, slot in wanted:
+        if slot.node in serial and slot.cards:
+            if slot.node in taken:
+                continue
+            taken.add(slot.node)
+        allowed.append((entry, slot))
+    return allowed
+
+
+def _allocating(pod: Pod) -> bool:
+    return (
+        bool(pod.cards)
+        and pod.phase is Phase.PENDING
+        and not pod.terminating
+        and pod.annotations.get(ASSIGNED) != "true"
+    )

@@ -1,0 +1,231 @@
+"""Carries out what was committed, fenced: touches, Bindings and evictions (rules C and D of the commit protocol).
+
+Every write carries the uid and the resourceVersion of an object whose fence was read and is at most the token. After a
+409 or an unknown outcome the object is read again before anything is retried. An answer closes nothing: entries close by
+what STATE shows.
+
+    bind:  STATE's pod ─► Binding(uid, resourceVersion) ─409/unknown─► GET ─► bound? done : fence ≤ token? retry
+    undo:  touch (fence := token) ─► bound to the slot's node? evict(uid, resourceVersion) : done
+"""
+
+from enum import StrEnum
+from typing import Protocol
+
+import msgspec
+
+from muster.kube.errors import (
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+)
+from muster.model.units import NodeName, PodUid, Sequence
+
+FENCE = "muster.dev/fence"
+ATTEMPTS = 6
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod as a read or a write's answer showed it."""
+
+    uid: PodUid
+    resource_version: str
+    node: NodeName | None
+    fence: int
+    finished: bool = False
+    terminating: bool = False
+
+
+class PodWrites(Protocol):
+    """The fenced writes on pods that the executor needs; muster.scheduler.pods gives them on the real API."""
+
+    async def get(self, namespace: str, name: str) -> Seen:
+        """The pod as it is now."""
+        ...
+
+    async def set_fence(self, namespace: str, name: str, *, uid: PodUid, resource_version: str, token: int) -> Seen:
+        """Write the fence, with the resourceVersion as precondition."""
+        ...
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: PodUid,
+        resource_version: str,
+        node: NodeName,
+        annotations: dict[str, str],
+    ) -> None:
+        """Create the Binding."""
+
+    async def evict(self, namespace: str, name: str, *, uid: PodUid, resource_version: str) -> None:
+        """Create the Eviction."""
+
+
+class Outcome(StrEnum):
+    """What became of one action, as far as its answers tell."""
+
+    DONE = "done"
+    """Carried out, or found to be so already."""
+    GONE = "gone"
+    """The uid does not exist any more."""
+    ELSEWHERE = "elsewhere"
+    """Bound to another node by somebody else."""
+    FINISHED = "finished"
+    """The pod has ended."""
+    SUPERSEDED = "superseded"
+    """A newer token stands on the pod: this action has no right any more."""
+    REFUSED = "refused"
+    """The API server will not do it, now or later."""
+    AGAIN = "again"
+    """Not now: the API server is away, throttles, or the object keeps changing."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """An outcome with what the API server said."""
+
+    outcome: Outcome
+    message: str = ""
+    retry_after: float = 0.0
+    """Seconds, for AGAIN."""
+
+
+DONE = Result(outcome=Outcome.DONE)
+GONE = Result(outcome=Outcome.GONE)
+
+
+class Executor:
+    """Fenced actions on pods. Stateless: whoever calls decides what is in flight."""
+
+    def __init__(self, pods: PodWrites) -> None:
+        self._pods = pods
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: PodUid,
+        node: NodeName,
+        token: Sequence,
+        annotations: dict[str, str],
+        known: Seen | None,
+    ) -> Result:
+        """Bind the pod to the node unless it is bound already.
+
+        Args:
+            known: the pod as STATE shows it, if it does; else it is read first.
+        """
+        seen = known
+        for _ in range(ATTEMPTS):
+            try:
+                if seen is None:
+                    seen = await self._pods.get(namespace, name)
+                verdict = self._verdict(seen, uid=uid, node=node, token=token)
+                if verdict is not None:
+                    return verdict
+                await self._pods.bind(
+                    namespace,
+                    name,
+                    uid=uid,
+                    resource_version=seen.resource_version,
+                    node=node,
+                    annotations=annotations,
+                )
+            except NotFound:
+                return GONE
+            except (Conflict, AlreadyExists):
+                seen = None
+                continue
+            except KubeError as error:
+                verdict = _not_now(error)
+                if verdict is not None:
+                    return verdict
+                seen = None
+                continue
+            return DONE
+        return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
+
+    async def touch(self, namespace: str, name: str, *, uid: PodUid, token: Sequence) -> Seen | Result:
+        """Raise the pod's fence to the token; the answer says whether and where it is bound.
+
+        Returns:
+            The pod as the write's answer showed it, or why it was not touched.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                seen = await self._pods.get(namespace, name)
+                if seen.uid != uid:
+                    return GONE
+                if seen.fence > token:
+                    return Result(outcome=Outcome.SUPERSEDED, message=f"fence {seen.fence} is above {token}")
+                if seen.fence == token:
+                    return seen
+                return await self._pods.set_fence(
+                    namespace, name, uid=uid, resource_version=seen.resource_version, token=token
+                )
+            except NotFound:
+                return GONE
+            except Conflict:
+                continue
+            except KubeError as error:
+                verdict = _not_now(error)
+                if verdict is not None:
+                    return verdict
+        return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
+
+    async def undo(self, namespace: str, name: str, *, uid: PodUid, node: NodeName, token: Sequence) -> Result:
+        """Touch the pod, and evict it when it is bound to the node of its slot."""
+        touched = await self.touch(namespace, name, uid=uid, token=token)
+        if isinstance(touched, Result):
+            return touched
+        for _ in range(ATTEMPTS):
+            if touched.node is None or touched.terminating or touched.finished:
+                return DONE
+            if touched.node != node:
+                return Result(outcome=Outcome.ELSEWHERE, message=f"bound to {touched.node}")
+            try:
+                await self._pods.evict(namespace, name, uid=uid, resource_version=touched.resource_version)
+            except NotFound:
+                return GONE
+            except Conflict:
+                again = await self.touch(namespace, name, uid=uid, token=token)
+                if isinstance(again, Result):
+                    return again
+                touched = again
+                continue
+            except KubeError as error:
+                verdict = _not_now(error)
+                if verdict is not None:
+                    return verdict
+                continue
+            return DONE
+        return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
+
+    @staticmethod
+    def _verdict(seen: Seen, *, uid: PodUid, node: NodeName, token: Sequence) -> Result | None:
+        if seen.uid != uid:
+            return GONE
+        if seen.node is not None:
+            if seen.node == node:
+                return DONE
+            return Result(outcome=Outcome.ELSEWHERE, message=f"bound to {seen.node}")
+        if seen.finished:
+            return Result(outcome=Outcome.FINISHED, message="the pod has ended")
+        if seen.terminating:
+            return GONE
+        if seen.fence > token:
+            return Result(outcome=Outcome.SUPERSEDED, message=f"fence {seen.fence} is above {token}")
+        return None
+
+
+def _not_now(error: KubeError) -> Result | None:
+    """What an error means for the action; None: read the object again and go on."""
+    if isinstance(error, TooManyRequests):
+        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=error.retry_after or 1.0)
+    if isinstance(error, Unavailable):
+        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=0.5)
+    return Result(outcome=Outcome.REFUSED, message=error.message)

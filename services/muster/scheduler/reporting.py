@@ -1,0 +1,22 @@
+"""Who is told what a leadership decides and does."""
+
+from typing import Protocol
+
+from muster.model.instructions import Instruction
+from muster.model.ledger import Entry
+from muster.model.snapshot import Snapshot
+from muster.model.units import Sequence
+from muster.scheduler.executor import Result
+
+
+class Reporter(Protocol):
+    """Who is told what was decided: DECISIONS, metrics, the API."""
+
+    def committed(self, entries: tuple[Entry, ...], sequence: Sequence, epoch: Sequence) -> None:
+        """Entries stand in the LEDGER."""
+
+    def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
+        """A decision was made (it may not be committed)."""
+
+    def acted(self, verb: str, result: Result, seconds: float) -> None:
+        """A bind, touch or undo was answered."""

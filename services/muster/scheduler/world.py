@@ -1,0 +1,99 @@
+"""What STATE shows, by kind, and what changed since the last look.
+
+Held as plain dictionaries keyed as STATE keys them, plus an index of pods by uid. A pod of the same name with a new uid is
+a delete and an add. The world itself decides nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from muster.model.nodes import Node
+from muster.model.pods import Pod
+from muster.model.units import NodeName, PodUid
+from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
+
+TYPES: dict[str, type[msgspec.Struct]] = {
+    "node": Node,
+    "pod": Pod,
+    "podgroup": PodGroup,
+    "queue": Queue,
+    "workload": Workload,
+    "namespace": Namespace,
+    "priorityclass": PriorityClass,
+}
+
+
+class World:
+    """STATE in memory."""
+
+    def __init__(self, *, on_pod: Callable[[Pod | None, Pod | None], None] | None = None) -> None:
+        self._decoders = {kind: msgspec.json.Decoder(type_) for kind, type_ in TYPES.items()}
+        self._on_pod = on_pod
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: STATE was re-created."""
+        self.nodes: dict[NodeName, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.by_uid: dict[PodUid, Pod] = {}
+        self.podgroups: dict[str, PodGroup] = {}
+        self.queues: dict[str, Queue] = {}
+        self.workloads: dict[str, Workload] = {}
+        self.namespaces: dict[str, Namespace] = {}
+        self.priority_classes: dict[str, PriorityClass] = {}
+        self.version = 0
+        self.touched_nodes: set[NodeName] = set()
+        """Nodes whose room may have changed since the set was last taken."""
+
+    def take_touched(self) -> set[NodeName]:
+        """The touched nodes; the set starts anew."""
+        touched, self.touched_nodes = self.touched_nodes, set()
+        return touched
+
+    def apply(self, kind: str, key: str, body: msgspec.Raw | None) -> None:
+        """Apply one STATE message; a kind that is not known here is left aside."""
+        decoder = self._decoders.get(kind)
+        if decoder is None:
+            return
+        self.version += 1
+        value = None if body is None else decoder.decode(body)
+        if kind == "pod":
+            self._apply_pod(key, value)
+            return
+        table = self._table(kind)
+        if value is None:
+            table.pop(key, None)
+        else:
+            table[key] = value
+        if kind == "node":
+            self.touched_nodes.add(NodeName(key))
+
+    def _table(self, kind: str) -> dict[Any, Any]:
+        tables: dict[str, dict[Any, Any]] = {
+            "node": self.nodes,
+            "podgroup": self.podgroups,
+            "queue": self.queues,
+            "workload": self.workloads,
+            "namespace": self.namespaces,
+            "priorityclass": self.priority_classes,
+        }
+        return tables[kind]
+
+    def _apply_pod(self, key: str, pod: Pod | None) -> None:
+        before = self.pods.get(key)
+        if before is not None:
+            if before.node is not None:
+                self.touched_nodes.add(before.node)
+            if pod is None or pod.uid != before.uid:
+                self.by_uid.pop(before.uid, None)
+        if pod is None:
+            self.pods.pop(key, None)
+        else:
+            self.pods[key] = pod
+            self.by_uid[pod.uid] = pod
+            if pod.node is not None:
+                self.touched_nodes.add(pod.node)
+        if self._on_pod is not None:
+            self._on_pod(before, pod)
