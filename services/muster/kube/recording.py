@@ -9,6 +9,7 @@ dropped and counted: Events inform, they never hold up a decision.
 import asyncio
 import hashlib
 from collections import OrderedDict
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -239,13 +240,11 @@ class EventRecorder:
             "reportingComponent": self._component,
             "reportingInstance": self._instance,
         }
-        try:
+        # The name holds everything that tells Events apart: if it exists, it was created and only the answer got lost.
+        with suppress(AlreadyExists):
             await self._transport.request(
                 "POST", _EVENTS.path(namespace), body=body, timeout_seconds=self._limits.write_timeout
             )
-        except AlreadyExists:
-            # The name holds everything that tells Events apart, so this one was created by an answer that got lost.
-            pass
         return _Recorded(name=name, namespace=namespace, count=pending.count)
 
     def _name(self, key: _Key, pending: _Pending) -> str:
