@@ -21,9 +21,9 @@ from muster.kube.errors import (
     TooManyRequests,
     Unavailable,
 )
+from muster.kube.writer import Fenced
 from muster.model.units import NodeName, PodUid, Sequence
 
-FENCE = "muster.dev/fence"
 ATTEMPTS = 6
 
 
@@ -45,8 +45,8 @@ class PodWrites(Protocol):
         """The pod as it is now."""
         ...
 
-    async def set_fence(self, namespace: str, name: str, *, uid: PodUid, resource_version: str, token: int) -> Seen:
-        """Write the fence, with the resourceVersion as precondition."""
+    async def touch(self, namespace: str, name: str, *, uid: PodUid, token: Sequence) -> Seen:
+        """Raise the fence to the token. Raises Fenced when a newer one stands, NotFound when the uid is gone."""
         ...
 
     async def bind(
@@ -141,11 +141,7 @@ class Executor:
                 seen = None
                 continue
             except KubeError as error:
-                verdict = _not_now(error)
-                if verdict is not None:
-                    return verdict
-                seen = None
-                continue
+                return _not_now(error)
             return DONE
         return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
 
@@ -155,27 +151,16 @@ class Executor:
         Returns:
             The pod as the write's answer showed it, or why it was not touched.
         """
-        for _ in range(ATTEMPTS):
-            try:
-                seen = await self._pods.get(namespace, name)
-                if seen.uid != uid:
-                    return GONE
-                if seen.fence > token:
-                    return Result(outcome=Outcome.SUPERSEDED, message=f"fence {seen.fence} is above {token}")
-                if seen.fence == token:
-                    return seen
-                return await self._pods.set_fence(
-                    namespace, name, uid=uid, resource_version=seen.resource_version, token=token
-                )
-            except NotFound:
-                return GONE
-            except Conflict:
-                continue
-            except KubeError as error:
-                verdict = _not_now(error)
-                if verdict is not None:
-                    return verdict
-        return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
+        try:
+            return await self._pods.touch(namespace, name, uid=uid, token=token)
+        except NotFound:
+            return GONE
+        except Fenced as error:
+            return Result(outcome=Outcome.SUPERSEDED, message=error.message)
+        except Conflict as error:
+            return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=0.2)
+        except KubeError as error:
+            return _not_now(error)
 
     async def undo(self, namespace: str, name: str, *, uid: PodUid, node: NodeName, token: Sequence) -> Result:
         """Touch the pod, and evict it when it is bound to the node of its slot."""
@@ -198,10 +183,7 @@ class Executor:
                 touched = again
                 continue
             except KubeError as error:
-                verdict = _not_now(error)
-                if verdict is not None:
-                    return verdict
-                continue
+                return _not_now(error)
             return DONE
         return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
 
@@ -222,8 +204,8 @@ class Executor:
         return None
 
 
-def _not_now(error: KubeError) -> Result | None:
-    """What an error means for the action; None: read the object again and go on."""
+def _not_now(error: KubeError) -> Result:
+    """What an error means for the action. A repeated action reads the object first, so an unknown outcome is settled there."""
     if isinstance(error, TooManyRequests):
         return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=error.retry_after or 1.0)
     if isinstance(error, Unavailable):

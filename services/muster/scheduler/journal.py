@@ -1,0 +1,166 @@
+"""The scheduler's voice: every decision to the audit log (DECISIONS), to the metrics and to one log line.
+
+Pending reasons are written when they change, and again every 30 s while they hold, from a token bucket so that explaining
+never slows binding. Publishing never holds up a decision: messages wait here, one pending reason a gang (the newest); what
+waits cannot grow without end while NATS is away, since nothing can be committed then.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from muster.bus.messages import Decision
+from muster.model.instructions import Instruction, Pending
+from muster.model.ledger import Bind, Close, Entry, Undoing
+from muster.model.snapshot import Snapshot
+from muster.model.units import GangKey, Sequence
+from muster.scheduler.executor import Outcome, Result
+from muster.scheduler.telemetry import Telemetry, placed_in
+
+REPEAT_SECONDS = 30.0
+PENDING_PER_SECOND = 100.0
+PENDING_BURST = 500.0
+
+Publish = Callable[[Decision], Awaitable[None]]
+
+
+class Journal:
+    """Implements Reporter; keeps the last snapshot and reasons for whoever asks."""
+
+    def __init__(self, *, telemetry: Telemetry, log: structlog.stdlib.BoundLogger) -> None:
+        self._telemetry = telemetry
+        self._log = log
+        self.snapshot: Snapshot | None = None
+        self.pending: dict[GangKey, Pending] = {}
+        self.since: dict[GangKey, float] = {}
+        """When each gang's present reason began, Unix seconds."""
+        self._said: dict[GangKey, tuple[Pending, float]] = {}
+        self._waiting: dict[str, Decision] = {}
+        self._something = asyncio.Event()
+        self._tokens = PENDING_BURST
+        self._filled = time.monotonic()
+        self._epoch = Sequence(0)
+
+    def committed(self, entries: tuple[Entry, ...], sequence: Sequence, epoch: Sequence) -> None:
+        """Entries stand in the LEDGER: say so."""
+        self._telemetry.committed(entries)
+        self._epoch = epoch
+        now = time.time()
+        for number, entry in enumerate(entries):
+            decision: Decision
+            match entry:
+                case Bind():
+                    nodes = len({slot.node for slot in entry.slots})
+                    decision = Decision(
+                        verb="bind",
+                        gang=entry.gang,
+                        message=f"{len(entry.slots)} pods on {nodes} nodes",
+                        slots=entry.slots,
+                        epoch=epoch,
+                        sequence=sequence,
+                        at=now,
+                    )
+                case Undoing():
+                    decision = Decision(
+                        verb="undo",
+                        gang=entry.gang,
+                        code=entry.reason,
+                        message=entry.message,
+                        slots=entry.slots,
+                        epoch=epoch,
+                        sequence=sequence,
+                        at=now,
+                    )
+                case Close():
+                    decision = Decision(
+                        verb="close", gang=entry.gang, code=entry.outcome, epoch=epoch, sequence=sequence, at=now
+                    )
+                case _:
+                    continue
+            self._log.info(
+                decision.verb,
+                gang=decision.gang,
+                code=decision.code,
+                what=decision.message,
+                epoch=epoch,
+                sequence=sequence,
+            )
+            self._say(f"{sequence}.{number}", decision)
+
+    def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
+        """Remember reasons, and publish those that changed or that were last said long ago."""
+        self._telemetry.decided(snapshot, instructions, seconds)
+        self.snapshot = snapshot
+        reasons = {item.gang: item for item in instructions if isinstance(item, Pending)}
+        now = time.time()
+        for gang, reason in reasons.items():
+            before = self.pending.get(gang)
+            if before is None or before.code != reason.code:
+                self.since[gang] = now
+        for gang in self.pending.keys() - reasons.keys():
+            self.since.pop(gang, None)
+            self._said.pop(gang, None)
+        self.pending = reasons
+        for gang, reason in reasons.items():
+            self._explain(gang, reason, now)
+        if placed := placed_in(instructions):
+            self._log.info("decided", placed=placed, waiting=len(reasons), milliseconds=round(seconds * 1000, 1))
+
+    def acted(self, verb: str, result: Result, seconds: float) -> None:
+        """A write was answered; only what is out of the ordinary is logged."""
+        self._telemetry.acted(verb, result, seconds)
+        if result.outcome in {Outcome.REFUSED, Outcome.SUPERSEDED}:
+            self._log.warning("not done", verb=verb, outcome=result.outcome.value, why=result.message)
+
+    def _explain(self, gang: GangKey, reason: Pending, now: float) -> None:
+        said = self._said.get(gang)
+        if said is not None and said[0] == reason and now - said[1] < REPEAT_SECONDS:
+            return
+        if not self._take_token():
+            return
+        self._said[gang] = (reason, now)
+        self._say(
+            f"pending {gang}",
+            Decision(
+                verb="pending",
+                gang=gang,
+                queue=reason.queue,
+                code=reason.code,
+                message=reason.message,
+                numbers=dict(reason.numbers),
+                position=reason.position,
+                epoch=self._epoch,
+                at=now,
+            ),
+        )
+
+    def _take_token(self) -> bool:
+        now = time.monotonic()
+        self._tokens = min(PENDING_BURST, self._tokens + (now - self._filled) * PENDING_PER_SECOND)
+        self._filled = now
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _say(self, key: str, decision: Decision) -> None:
+        self._waiting[key] = decision
+        self._something.set()
+
+    async def publish(self, publish: Publish) -> None:
+        """Publish what waits, in order, until cancelled; a message that cannot go out now is tried again."""
+        while True:
+            await self._something.wait()
+            while self._waiting:
+                key, decision = next(iter(self._waiting.items()))
+                try:
+                    await publish(decision)
+                except Exception as error:  # noqa: BLE001  (whatever NATS says: the audit log waits, decisions do not)
+                    self._log.warning("decision not published yet", error=str(error), waiting=len(self._waiting))
+                    await asyncio.sleep(1.0)
+                    continue
+                if self._waiting.get(key) is decision:
+                    del self._waiting[key]
+            self._something.clear()

@@ -1,0 +1,335 @@
+"""Answers to questions (muster.api.<tenant>.<verb>): explain, gangs, nodes, queues.
+
+Read from the last snapshot that was decided on and from the LEDGER's view, so that an answer and a decision never disagree.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+from muster.bus.queries import (
+    CardCell,
+    ExplainReply,
+    ExplainRequest,
+    Fact,
+    FreeBlock,
+    GangRow,
+    GangsReply,
+    GangsRequest,
+    Moment,
+    NodeRow,
+    NodesReply,
+    NodesRequest,
+    QueueRow,
+    QueuesReply,
+    QueuesRequest,
+)
+from muster.decide.commitments import Kind, OpenEntry
+from muster.model.gangs import Gang, Member, MemberState
+from muster.model.nodes import Node
+from muster.model.pods import CardUse, Phase, Pod, Request
+from muster.model.snapshot import Snapshot
+from muster.model.units import ONE_CARD, CardIndex, GangKey, NodeName
+from muster.model.workloads import Queue
+from muster.scheduler.book import Book
+from muster.scheduler.journal import Journal
+from muster.scheduler.world import World
+
+ON_NODE = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
+
+
+class UnknownJobError(LookupError):
+    """No gang of that name is known."""
+
+
+class Queries:
+    """Answers from one scheduler's memory; works on a follower too, with what it has seen."""
+
+    def __init__(self, *, world: World, book: Book, journal: Journal) -> None:
+        self._world = world
+        self._book = book
+        self._journal = journal
+        self.history: dict[GangKey, list[Moment]] = defaultdict(list)
+
+    def gangs(self, request: GangsRequest) -> GangsReply:
+        """Gangs in the order in which they would be served: running first, then waiting by position."""
+        snapshot = self._journal.snapshot
+        if snapshot is None:
+            return GangsReply(at=time.time())
+        rows = [
+            self._gang_row(gang)
+            for gang in snapshot.gangs
+            if (not request.namespace or gang.namespace == request.namespace)
+            and (not request.queue or gang.queue == request.queue)
+        ]
+        kept = [row for row in rows if request.finished or row.state not in {"Succeeded", "Failed"}]
+        kept.sort(key=lambda row: (row.position > 0, row.position, row.submitted, row.gang))
+        return GangsReply(at=time.time(), gangs=tuple(kept))
+
+    def explain(self, request: ExplainRequest) -> ExplainReply:
+        """Why a job waits or where it runs.
+
+        Raises:
+            UnknownJobError: no gang carries that name.
+        """
+        snapshot = self._journal.snapshot
+        gang = None if snapshot is None else self._find(snapshot, request)
+        if snapshot is None or gang is None:
+            raise UnknownJobError(f"no job {request.job!r} is known to the scheduler")
+        row = self._gang_row(gang)
+        reason = self._journal.pending.get(gang.key)
+        facts = [Fact(label="asks", text=_asks(gang))]
+        if row.nodes:
+            facts.append(Fact(label="runs on", text=", ".join(row.nodes)))
+        if reason is not None:
+            facts.extend(Fact(label=name, text=str(value)) for name, value in sorted(reason.numbers.items()))
+        queue = next((item for item in self.queues(QueuesRequest(queue=gang.queue)).queues), None)
+        if queue is not None:
+            facts.append(Fact(label="queue", text=_queue_text(queue)))
+        facts.append(Fact(label="priority", text=f"{gang.priority} ({gang.priority_class or 'no class'})"))
+        return ExplainReply(
+            job=gang.key,
+            state=row.state,
+            queue=gang.queue,
+            code=row.code,
+            message=row.message,
+            position=row.position,
+            numbers=dict(reason.numbers) if reason is not None else {},
+            facts=tuple(facts),
+            history=tuple(self.history.get(gang.key, ())),
+        )
+
+    def nodes(self, request: NodesRequest) -> NodesReply:
+        """Nodes with what every card carries."""
+        snapshot = self._journal.snapshot
+        if snapshot is None:
+            return NodesReply(at=time.time())
+        used: dict[NodeName, list[tuple[str, Request, tuple[CardUse, ...], bool]]] = defaultdict(list)
+        for gang in snapshot.gangs:
+            shapes = {role.name: role.shape.request for role in gang.roles}
+            for member in gang.members:
+                if member.node is not None and member.state in ON_NODE:
+                    promised = member.state is MemberState.ASSUMED
+                    used[member.node].append((gang.key, shapes.get(member.role, Request()), member.cards, promised))
+        for occupant in snapshot.occupants:
+            used[occupant.node].append((occupant.key, occupant.request, occupant.cards, occupant.promised))
+        for hold in snapshot.holds:
+            used[hold.node].append((hold.gang, hold.request, hold.cards, True))
+        rows = [
+            _node_row(node, used.get(node.name, []), snapshot.topology_levels)
+            for node in sorted(snapshot.nodes, key=lambda node: node.name)
+        ]
+        if request.domain:
+            rows = [row for row in rows if request.domain in row.domains.values() or row.name == request.domain]
+        cells = [cell for row in rows for cell in row.cards]
+        return NodesReply(
+            at=time.time(),
+            nodes=tuple(rows),
+            total_cards=len(cells) * ONE_CARD,
+            used_cards=sum(_used(cell) for cell in cells if not cell.held),
+            held_cards=sum(_used(cell) for cell in cells if cell.held),
+            free_cards=sum(row.free_cards for row in rows),
+            largest_free=tuple(_largest_blocks(rows, snapshot.topology_levels)),
+        )
+
+    def queues(self, request: QueuesRequest) -> QueuesReply:
+        """Queues with used, deserved and capability in cards, and who waits there."""
+        snapshot = self._journal.snapshot
+        if snapshot is None:
+            return QueuesReply(at=time.time())
+        cards = {node.name: {card.index: card.memory_mib for card in node.cards} for node in snapshot.nodes}
+        used: dict[str, int] = defaultdict(int)
+        for gang in snapshot.gangs:
+            for member in gang.members:
+                if member.node is not None and member.state in ON_NODE:
+                    used[gang.queue] += sum(_millionths(use, cards.get(member.node, {})) for use in member.cards)
+        parents = {queue.name: queue.parent for queue in snapshot.queues}
+        for name, amount in list(used.items()):
+            parent = parents.get(name)  # type: ignore[call-overload]
+            while parent is not None:
+                used[parent] += amount
+                parent = parents.get(parent)
+        rows = [
+            self._queue_row(queue, used[queue.name], snapshot)
+            for queue in sorted(snapshot.queues, key=lambda queue: (queue.parent is not None, queue.name))
+            if not request.queue or queue.name == request.queue
+        ]
+        return QueuesReply(at=time.time(), queues=tuple(rows))
+
+    def _find(self, snapshot: Snapshot, request: ExplainRequest) -> Gang | None:
+        wanted = request.job
+        named = f"{request.namespace}/{wanted}" if request.namespace and "/" not in wanted else wanted
+        by_owner: list[Gang] = []
+        for gang in snapshot.gangs:
+            if gang.key == named or (not request.namespace and gang.key.endswith(f"/{wanted}")):
+                return gang
+            group = self._world.podgroups.get(gang.key)
+            owner = group.owner if group is not None else None
+            if owner is not None and named in {owner.name, f"{gang.namespace}/{owner.name}"}:
+                by_owner.append(gang)
+        return by_owner[0] if by_owner else None
+
+    def _gang_row(self, gang: Gang) -> GangRow:
+        reason = self._journal.pending.get(gang.key)
+        entry = self._book.view.open.get(gang.key)
+        pods = [pod for member in gang.members if (pod := self._world.by_uid.get(member.uid)) is not None]
+        shapes = {role.name: role.shape.request for role in gang.roles}
+        state = _state(gang, entry, pods)
+        waiting = state == "Waiting" or (reason is not None and state == "Broken")
+        return GangRow(
+            gang=gang.key,
+            queue=gang.queue,
+            state=state,
+            code=reason.code if reason is not None and waiting else "",
+            message=reason.message if reason is not None and waiting else "",
+            position=reason.position if reason is not None and waiting else 0,
+            priority=gang.priority,
+            priority_class=gang.priority_class,
+            preemptible=gang.preemptible,
+            members=len(gang.members),
+            minimum=gang.minimum,
+            bound=sum(member.node is not None for member in gang.members),
+            running=sum(pod.phase is Phase.RUNNING for pod in pods),
+            cards_per_member=max((_asked(request) for request in shapes.values()), default=0),
+            cards=sum(_asked(shapes.get(member.role, Request())) for member in gang.members),
+            nodes=tuple(sorted({member.node for member in gang.members if member.node is not None})),
+            submitted=gang.submitted,
+            since=self._journal.since.get(gang.key, gang.submitted),
+        )
+
+    def _queue_row(self, queue: Queue, used: int, snapshot: Snapshot) -> QueueRow:
+        waiting = {
+            gang.key: gang for gang in snapshot.gangs if gang.queue == queue.name and gang.key in self._journal.pending
+        }
+        reasons: dict[str, int] = defaultdict(int)
+        for key in waiting:
+            reasons[self._journal.pending[key].code] += 1
+        deserved = queue.deserved.get("gpu")
+        return QueueRow(
+            name=queue.name,
+            parent=queue.parent,
+            state=queue.state.value,
+            weight=queue.weight,
+            priority=queue.priority,
+            used=used,
+            guarantee=queue.guarantee.get("gpu") or 0,
+            deserved=deserved,
+            capability=queue.capability.get("gpu"),
+            borrowed=max(0, used - deserved) if deserved is not None else 0,
+            pending_gangs=len(waiting),
+            pending=sum(self._gang_row(gang).cards for gang in waiting.values()),
+            oldest_since=min((gang.submitted for gang in waiting.values()), default=None),
+            reasons=dict(reasons),
+        )
+
+
+def _state(gang: Gang, entry: OpenEntry | None, pods: list[Pod]) -> str:
+    if entry is not None:
+        return "Placed" if entry.kind is Kind.BIND else "Undoing"
+    bound = [member for member in gang.members if member.state is MemberState.BOUND]
+    if gang.members and all(_ended(member) for member in gang.members):
+        failed = any(member.state is MemberState.FAILED for member in gang.members)
+        return "Failed" if failed else "Succeeded"
+    if gang.broken:
+        return "Broken"
+    if not bound:
+        return "Waiting"
+    running = sum(pod.phase is Phase.RUNNING for pod in pods)
+    return "Running" if running and running == sum(member.counts for member in gang.members) else "Bound"
+
+
+def _ended(member: Member) -> bool:
+    return member.state in {MemberState.SUCCEEDED, MemberState.FAILED}
+
+
+def _asked(request: Request) -> int:
+    if request.share is not None:
+        return request.share.core_percent * ONE_CARD // 100
+    return request.cards * ONE_CARD
+
+
+def _millionths(use: CardUse, memory_of: dict[CardIndex, int]) -> int:
+    """What a use charges: the larger of its memory part and its core part."""
+    if use.whole:
+        return ONE_CARD
+    memory = memory_of.get(use.index, 0)
+    by_memory = -(-use.memory_mib * ONE_CARD // memory) if memory else 0
+    return max(by_memory, use.core_percent * ONE_CARD // 100)
+
+
+def _used(cell: CardCell) -> int:
+    if cell.whole:
+        return ONE_CARD
+    by_memory = -(-cell.used_memory_mib * ONE_CARD // cell.memory_mib) if cell.memory_mib else 0
+    return min(ONE_CARD, max(by_memory, cell.used_core_percent * ONE_CARD // 100))
+
+
+def _node_row(
+    node: Node, users: list[tuple[str, Request, tuple[CardUse, ...], bool]], levels: tuple[str, ...]
+) -> NodeRow:
+    cells = []
+    for card in node.cards:
+        uses = [(who, use, promised) for who, _, cards, promised in users for use in cards if use.index == card.index]
+        cells.append(
+            CardCell(
+                index=card.index,
+                memory_mib=card.memory_mib,
+                used_memory_mib=sum(card.memory_mib if use.whole else use.memory_mib for _, use, _ in uses),
+                used_core_percent=sum(100 if use.whole else use.core_percent for _, use, _ in uses),
+                whole=any(use.whole for _, use, _ in uses),
+                healthy=card.healthy,
+                held=bool(uses) and all(promised for _, _, promised in uses),
+                gangs=tuple(sorted({who for who, _, _ in uses})),
+            )
+        )
+    return NodeRow(
+        name=node.name,
+        ready=node.ready,
+        cordoned=node.unschedulable,
+        card_mode=node.card_mode.value if node.card_mode is not None else "",
+        gpu_model=node.gpu_model,
+        domains={level: node.labels[level] for level in levels if level in node.labels},
+        cards=tuple(cells),
+        free_cards=sum(ONE_CARD - _used(cell) for cell in cells if cell.healthy),
+        cpu=node.cpu,
+        used_cpu=sum(request.cpu for _, request, _, _ in users),
+        memory=node.memory,
+        used_memory=sum(request.memory for _, request, _, _ in users),
+        pods=len(users),
+    )
+
+
+def _largest_blocks(rows: Iterable[NodeRow], levels: tuple[str, ...]) -> Iterable[FreeBlock]:
+    untouched = {row.name: sum(cell.healthy and not cell.gangs for cell in row.cards) for row in rows}
+    for level in levels:
+        blocks: dict[str, int] = defaultdict(int)
+        for row in rows:
+            if level in row.domains and row.ready and not row.cordoned:
+                blocks[row.domains[level]] += untouched[row.name]
+        if blocks:
+            domain = max(sorted(blocks), key=blocks.__getitem__)
+            yield FreeBlock(level=level, domain=domain, cards=blocks[domain])
+    if untouched:
+        name = max(sorted(untouched), key=untouched.__getitem__)
+        yield FreeBlock(level="node", domain=name, cards=untouched[name])
+
+
+def _asks(gang: Gang) -> str:
+    parts = []
+    for role in gang.roles:
+        request = role.shape.request
+        label = f" ({role.name})" if role.name else ""
+        if request.share is not None:
+            share = request.share
+            core = f", {share.core_percent} % core" if share.core_percent else ""
+            parts.append(f"{role.replicas} × {share.memory_mib} MiB of a card{core}{label}")
+        else:
+            parts.append(f"{role.replicas} × {request.cards} cards{label}")
+    where = gang.topology.required_level
+    return " + ".join(parts) + (f" in one {where}" if where else "") + f", at least {gang.minimum} together"
+
+
+def _queue_text(row: QueueRow) -> str:
+    cap = "no cap" if row.capability is None else f"{row.capability / ONE_CARD:g} cap"
+    deserved = "" if row.deserved is None else f" of {row.deserved / ONE_CARD:g} deserved"
+    return f"{row.name} uses {row.used / ONE_CARD:g}{deserved} ({cap})"
