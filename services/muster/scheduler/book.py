@@ -9,7 +9,7 @@ An append whose outcome is unknown is settled by reading: either our commit stan
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from muster.bus.errors import LedgerMoved, UnknownOutcome
+from muster.bus.errors import LedgerMovedError, UnknownOutcomeError
 from muster.decide.commitments import LedgerView, fold, forget_lingering
 from muster.model.ledger import Commit, Entry, Leader
 from muster.model.units import Sequence
@@ -109,10 +109,10 @@ class Book:
                 return None
             try:
                 sequence = await self._append(commit, expected)
-            except LedgerMoved:
+            except LedgerMovedError:
                 await self.caught_up()
                 return None
-            except UnknownOutcome:
+            except UnknownOutcomeError:
                 return await self._settle(commit, expected)
             self._fold(sequence, commit)
             return sequence
