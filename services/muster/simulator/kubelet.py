@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from muster.simulator.cards import CardState
+from muster.simulator.cards import CardState, Hold
 from muster.simulator.clock import micro_timestamp
 from muster.simulator.cluster import ClusterSpec, NodeSpec
 from muster.simulator.errors import ApiError
@@ -166,6 +166,14 @@ class Kubelets:
     def cards(self, node: str) -> tuple[CardState, ...]:
         """The cards of a node with their holders; do not change them."""
         return self._machine(node).pods.cards.states
+
+    def model(self, node: str) -> str:
+        """The model of a node's cards."""
+        return self._machine(node).spec.gpu_model
+
+    def busy(self, node: str, hold: Hold) -> float:
+        """Percent of a card's core that a holder keeps busy: nothing before its pod runs."""
+        return self._machine(node).pods.busy(hold)
 
     def cards_of(self, namespace: str, name: str) -> tuple[int, ...]:
         """The indexes of the cards that a pod really has; LookupError when no kubelet knows the pod."""

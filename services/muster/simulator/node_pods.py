@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any
 
 from muster.simulator import pod_status
-from muster.simulator.cards import NodeCards
+from muster.simulator.cards import Hold, NodeCards
 from muster.simulator.cluster import NodeSpec
 from muster.simulator.device_plugin import AllocationError, Demand, plugin_for
 from muster.simulator.errors import ApiError
@@ -138,6 +138,15 @@ class NodePods:
                 for name, value in life.requests.items():
                     total[name] = total.get(name, 0) + value
         return total
+
+    def busy(self, hold: Hold) -> float:
+        """Percent of a card's core that the holder keeps busy; a share without a core part uses its part of the memory."""
+        life = self._lives.get(hold.uid)
+        if life is None or life.stage is not Stage.RUNNING:
+            return 0.0
+        index = self.cards.held_by(hold.uid)[0]
+        part = hold.core_percent or 100.0 * hold.memory_mib / self.cards.state(index).card.memory_mib
+        return part * life.plan.utilisation / 100.0
 
     # -- what the API server tells ---------------------------------------------------------------------------------
 

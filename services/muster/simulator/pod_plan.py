@@ -34,10 +34,12 @@ class PodPlan(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Admitted, never started."""
     stop_seconds: float = 0.5
     """From the request to stop to its end; never more than the grace period."""
+    utilisation: float = 90.0
+    """Percent of its part of a card that the pod keeps busy while it runs (see `dcgm`)."""
 
     def __post_init__(self) -> None:
         """Durations are not negative."""
-        for name in ("start_seconds", "run_seconds", "fail_after", "stop_seconds", "fail_times"):
+        for name in ("start_seconds", "run_seconds", "fail_after", "stop_seconds", "fail_times", "utilisation"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name}: {value} must not be negative")
