@@ -131,7 +131,7 @@ async def test_the_value_of_a_priority_class_is_fixed_and_bounded(api: Api):
     path = api.global_(PRIORITIES, "priorityclasses", name)
     (await api.patch(path, {"value": 6})).refused(422, "Invalid", "may not be changed")
     body = {"metadata": api.metadata(api.name("huge")), "value": 1_000_000_001}
-    (await api.post(api.global_(PRIORITIES, "priorityclasses"), body)).refused(403, "Forbidden")
+    (await api.post(api.global_(PRIORITIES, "priorityclasses"), body)).refused(422, "Invalid", "maximum allowed value")
 
 
 async def test_the_server_fills_in_what_a_pod_leaves_open(api: Api):

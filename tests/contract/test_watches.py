@@ -160,8 +160,10 @@ async def test_a_watch_resumes_from_the_version_of_a_bookmark(api: Api):
     name = made["metadata"]["name"]
     query = {**named(name), "resourceVersion": made["metadata"]["resourceVersion"], "allowWatchBookmarks": "true"}
     async with api.watch(api.core("configmaps"), {**query, "timeoutSeconds": "4"}) as watch:
+        await api.create_config_map("unseen")  # a bookmark is sent only for a version newer than the watch's own
         bookmark = (await watch.rest())[-1]
     assert bookmark.type == "BOOKMARK"
+    assert bookmark.resource_version > int(made["metadata"]["resourceVersion"])
     (await api.patch(api.core("configmaps", name), {"data": {"key": "new"}})).ok()
     query["resourceVersion"] = bookmark.object["metadata"]["resourceVersion"]
     async with api.watch(api.core("configmaps"), query) as watch:
