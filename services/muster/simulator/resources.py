@@ -214,6 +214,10 @@ def built_in_types() -> tuple[ResourceType, ...]:
         _built_in("clusterroles.rbac.authorization.k8s.io", "ClusterRole", cluster=True),
         _built_in("clusterrolebindings.rbac.authorization.k8s.io", "ClusterRoleBinding", cluster=True),
         _built_in(
+            "selfsubjectaccessreviews.authorization.k8s.io", "SelfSubjectAccessReview", cluster=True, stored=False
+        ),
+        _built_in("subjectaccessreviews.authorization.k8s.io", "SubjectAccessReview", cluster=True, stored=False),
+        _built_in(
             "customresourcedefinitions.apiextensions.k8s.io",
             "CustomResourceDefinition",
             cluster=True,
