@@ -1,0 +1,191 @@
+"""A submission's life as its owner is told it: numbered steps, each once, in order.
+
+    Accepted ─► Queued ─► Scheduled ─► Running ─► Succeeded | Failed
+                  ▲            │           │
+                  │            └─ Preempted ─► (Queued) ─► Scheduled ─► Resumed ─► …
+                  └─ restarted by a policy     Cancelled and Rejected end it at any point
+
+`observe` says where a job stands, `advance` which steps lead there from the last one told. Both look at objects and the
+last step only, so that after a restart the number goes on where the stream stands.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from muster.decide.lifecycle.actions import Waiting
+from muster.decide.lifecycle.gangs import tally
+from muster.decide.lifecycle.jobspec import SpecError, read_spec
+from muster.decide.lifecycle.podgroups import MinimumError, minimum_of
+from muster.decide.lifecycle.vcjob import standing_of
+from muster.model.pods import Pod
+from muster.model.workloads import Workload
+
+State = Literal[
+    "Accepted", "Rejected", "Queued", "Scheduled", "Running", "Preempted", "Resumed", "Succeeded", "Failed", "Cancelled"
+]
+FINAL: frozenset[State] = frozenset({"Rejected", "Succeeded", "Failed", "Cancelled"})
+HAD_ROOM: frozenset[State] = frozenset({"Scheduled", "Running", "Resumed"})
+REPEAT_AFTER = 10.0
+"""Seconds between two Queued steps that differ in position alone."""
+
+
+class Observed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a job stands now."""
+
+    state: State
+    reason: str = ""
+    message: str = ""
+    position: int = 0
+    retries: int = 0
+    """Restarts that the job itself caused; a loss of room without a new one is a preemption."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One step as it is told; `number` counts from 1 without gaps."""
+
+    state: State
+    number: int
+    at: float
+    reason: str = ""
+    message: str = ""
+    position: int = 0
+    retries: int = 0
+    preempted: bool = False
+    """Room was lost and Resumed has not been told yet."""
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """What the next `advance` needs of this step, as it travels."""
+        details: dict[str, Any] = {}
+        if self.retries:
+            details["retries"] = self.retries
+        if self.preempted:
+            details["preempted"] = True
+        return details
+
+
+def observe(job: Workload, pods: Sequence[Pod], waiting: Waiting | None) -> Observed:
+    """Where a job stands, from itself and its pods."""
+    if job.kind == "vcjob":
+        return _observe_vcjob(job, pods, waiting)
+    return _observe_batch_job(job, pods, waiting)
+
+
+def _observe_vcjob(job: Workload, pods: Sequence[Pod], waiting: Waiting | None) -> Observed:
+    standing = standing_of(job)
+    state = job.status.get("state") or {}
+    reason, message = str(state.get("reason") or ""), str(state.get("message") or "")
+    ends: Mapping[str, State] = {
+        "Completed": "Succeeded",
+        "Failed": "Failed",
+        "Terminated": "Failed",
+        "Aborted": "Cancelled",
+    }
+    if standing.phase in ends:
+        return Observed(state=ends[standing.phase], reason=reason, message=message, retries=standing.retries)
+    if standing.phase == "Restarting":
+        return Observed(state="Queued", reason="Restarting", message=message, retries=standing.retries)
+    try:
+        minimum = read_spec(job.spec).minimum
+    except SpecError as error:
+        return Observed(state="Queued", reason="InvalidSpec", message=str(error))
+    held = Waiting(code=reason, message=message) if reason and standing.phase == "Pending" and not pods else None
+    return _by_pods(pods, minimum, waiting or held, retries=standing.retries)
+
+
+def _observe_batch_job(job: Workload, pods: Sequence[Pod], waiting: Waiting | None) -> Observed:
+    for condition in job.status.get("conditions") or ():
+        if condition.get("status") != "True":
+            continue
+        if condition.get("type") == "Complete":
+            return Observed(state="Succeeded")
+        if condition.get("type") == "Failed":
+            reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+            return Observed(state="Failed", reason=reason, message=message)
+    template = (job.spec.get("template") or {}).get("metadata") or {}
+    try:
+        minimum = minimum_of(job.annotations, template.get("annotations") or {})
+    except MinimumError as error:
+        return Observed(state="Queued", reason="InvalidAnnotation", message=str(error))
+    return _by_pods(pods, minimum, waiting, retries=0)
+
+
+def _by_pods(pods: Iterable[Pod], minimum: int, waiting: Waiting | None, *, retries: int) -> Observed:
+    counted = tally(pods)
+    # A pod that failed had its room: what becomes of the job then is for its policies, and is no preemption.
+    if counted.pods and counted.bound + counted.failed >= minimum:
+        running = counted.running + counted.succeeded + counted.failed >= minimum
+        return Observed(state="Running" if running else "Scheduled", retries=retries)
+    if waiting is None:
+        return Observed(state="Queued", retries=retries)
+    return Observed(
+        state="Queued", reason=waiting.code, message=waiting.message, position=waiting.position, retries=retries
+    )
+
+
+def advance(last: Step | None, observed: Observed, *, now: float) -> tuple[Step, ...]:
+    """The steps from the last one told to what is observed; () when there is nothing new to tell."""
+    steps: list[Step] = []
+
+    def tell(state: State, *, preempted: bool = False, told: Observed | None = None) -> None:
+        before = steps[-1] if steps else last
+        steps.append(
+            Step(
+                state=state,
+                number=(before.number if before is not None else 0) + 1,
+                at=now,
+                reason=told.reason if told is not None else "",
+                message=told.message if told is not None else "",
+                position=told.position if told is not None else 0,
+                retries=observed.retries,
+                preempted=preempted,
+            )
+        )
+
+    if last is not None and last.state in FINAL:
+        return ()
+    if last is None:
+        tell(
+            "Rejected" if observed.state == "Rejected" else "Accepted",
+            told=observed if observed.state == "Rejected" else None,
+        )
+        if observed.state in {"Rejected", "Accepted"}:
+            return tuple(steps)
+    here = steps[-1] if steps else last
+    assert here is not None
+    state, preempted = here.state, here.preempted
+    target = observed.state
+    if target == "Accepted":
+        return tuple(steps)
+    if target in {"Failed", "Cancelled", "Rejected"}:
+        tell(target, told=observed)
+        return tuple(steps)
+    if target == "Queued":
+        if state in HAD_ROOM and observed.retries <= here.retries:
+            tell("Preempted", preempted=True, told=observed)
+        elif state in HAD_ROOM or state == "Accepted" or _worth_telling(here, observed, now=now):
+            tell("Queued", preempted=preempted, told=observed)
+        return tuple(steps)
+    if state == "Accepted":
+        tell("Queued")
+        state = "Queued"
+    if state in {"Queued", "Preempted"}:
+        tell("Scheduled", preempted=preempted)
+        state = "Scheduled"
+    if target in {"Running", "Succeeded"} and state == "Scheduled":
+        tell("Resumed" if preempted else "Running")
+    if target == "Succeeded":
+        tell("Succeeded", told=observed)
+    return tuple(steps)
+
+
+def _worth_telling(last: Step, observed: Observed, *, now: float) -> bool:
+    if last.state not in {"Queued", "Preempted"}:
+        return False
+    if not observed.reason:
+        return False
+    if last.reason != observed.reason:
+        return True
+    return last.position != observed.position and now - last.at >= REPEAT_AFTER
