@@ -37,11 +37,7 @@ def seen_in_state(pod: Pod | None) -> Seen | None:
 
 def may_bind_now(world: World, wanted: tuple[tuple[OpenEntry, Slot], ...]) -> list[tuple[OpenEntry, Slot]]:
     """The Bindings that may go out now: everything, but one allocating pod at a time on nodes whose plugin needs it."""
-    serial = {
-        slot.node
-        for _, slot in wanted
-        if slot.cards and (node := world.nodes.get(slot.node)) is not None and node.card_mode is CardMode.VOLCANO
-    }
+    serial = {slot.node for _, slot in wanted if slot.cards and _obeys(world.nodes.get(slot.node))}
     if not serial:
         return list(wanted)
     allocating = {pod.node for pod in world.pods.values() if pod.node in serial and _allocating(pod)}
@@ -54,6 +50,10 @@ def may_bind_now(world: World, wanted: tuple[tuple[OpenEntry, Slot], ...]) -> li
             taken.add(slot.node)
         allowed.append((entry, slot))
     return allowed
+
+
+def _obeys(node: Node | None) -> bool:
+    return node is not None and node.card_mode is CardMode.VOLCANO
 
 
 def _allocating(pod: Pod) -> bool:

@@ -7,33 +7,53 @@ An append whose outcome is unknown is settled by reading: either our commit stan
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from typing import Protocol
 
-from muster.bus.errors import LedgerMovedError, UnknownOutcomeError
+import msgspec
+
+from muster.bus.errors import (
+    LedgerMovedError,
+    NoStreamError,
+    NotConnectedError,
+    StreamConflictError,
+    UnknownOutcomeError,
+)
 from muster.decide.commitments import LedgerView, fold, forget_lingering
 from muster.model.ledger import Commit, Entry, Leader
 from muster.model.units import Sequence
 
-Append = Callable[[Commit, Sequence], Awaitable[Sequence]]
-"""Publish a commit with the whole stream's expected last sequence."""
-LastSequence = Callable[[], Awaitable[Sequence]]
-"""The sequence of the last message of the stream, read from the server."""
+RETRY_SECONDS = 0.2
+
+
+class LedgerStream(Protocol):
+    """The LEDGER as it is appended to; muster.bus.ledger.Ledger is one."""
+
+    async def append(self, commit: Commit, *, expected_last_sequence: Sequence) -> Sequence:
+        """Append one commit with the whole stream's expected last sequence."""
+        ...
+
+    async def find_outcome(self, *, expected_last_sequence: Sequence) -> Sequence | None:
+        """After an unknown outcome: the sequence of the last append, None when it was not stored."""
+        ...
+
+    async def last_sequence(self) -> Sequence:
+        """The sequence of the last message of the stream, read from the server."""
+        ...
 
 
 class Deposed(Exception):  # noqa: N818  (an event, not an error)
-    """A newer leader entry stands in the LEDGER: this leader must not act any more."""
+    """A newer leader entry stands in the LEDGER, or the LEDGER was lost: this leader must not act any more."""
 
 
 class Book:
     """One process's view of the LEDGER."""
 
-    def __init__(self, *, identity: str, append: Append, last_sequence: LastSequence) -> None:
+    def __init__(self, *, identity: str, stream: LedgerStream) -> None:
         self.identity = identity
         self.view = LedgerView()
         self.deposed = asyncio.Event()
         self._leader = Sequence(0)
-        self._append = append
-        self._last_sequence = last_sequence
+        self._stream = stream
         self._changed = asyncio.Condition()
         self._writing = asyncio.Lock()
 
@@ -42,11 +62,13 @@ class Book:
         """The sequence of our own leader entry; 0 while we do not lead."""
         return self._leader
 
-    def reset(self) -> None:
+    async def reset(self) -> None:
         """The stream was re-created: start from nothing, and lead no more."""
         self.view = LedgerView()
         if self._leader:
             self.deposed.set()
+        async with self._changed:
+            self._changed.notify_all()
 
     async def apply(self, sequence: Sequence, commit: Commit) -> None:
         """Fold one commit in; called by the reader, in stream order."""
@@ -59,15 +81,44 @@ class Book:
         if self._leader and self.view.leader > self._leader:
             self.deposed.set()
 
+    async def passed(self, sequence: Sequence) -> None:
+        """Everything up to here was read, or does not exist any more (trimmed entries leave gaps)."""
+        if sequence > self.view.sequence:
+            self.view = msgspec.structs.replace(self.view, sequence=sequence)
+            async with self._changed:
+                self._changed.notify_all()
+
     def saw_pods(self, freshness: str) -> None:
         """The pod view has reached this resourceVersion: lingering holds that waited for it go."""
         self.view = forget_lingering(self.view, freshness)
 
-    async def caught_up(self) -> None:
-        """Return when everything that stands in the stream now is folded in."""
-        last = await self._last_sequence()
+    async def lose(self) -> None:
+        """The LEDGER is gone: whoever leads must stop, and take over anew when there is one again."""
+        self.deposed.set()
         async with self._changed:
-            await self._changed.wait_for(lambda: self.view.sequence >= last)
+            self._changed.notify_all()
+
+    async def caught_up(self) -> None:
+        """Return when everything that stands in the stream now is folded in.
+
+        Raises:
+            Deposed: the stream is gone.
+        """
+        last = await self._last()
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.view.sequence >= last or self.deposed.is_set())
+        if self.deposed.is_set():
+            raise Deposed
+
+    async def _last(self) -> Sequence:
+        while True:
+            try:
+                return await self._stream.last_sequence()
+            except NotConnectedError:
+                await asyncio.sleep(RETRY_SECONDS)
+            except StreamConflictError as error:
+                await self.lose()
+                raise Deposed from error
 
     async def lead(self, *, transitions: int, at: float) -> Sequence:
         """Append our leader entry (rule A) and return its sequence, the token of this leadership."""
@@ -108,27 +159,29 @@ class Book:
             if expected != self.view.sequence:
                 return None
             try:
-                sequence = await self._append(commit, expected)
-            except LedgerMovedError:
+                sequence: Sequence | None = await self._stream.append(commit, expected_last_sequence=expected)
+            except NotConnectedError:
+                await asyncio.sleep(RETRY_SECONDS)
+                return None
+            except (LedgerMovedError, NoStreamError):
                 await self.caught_up()
                 return None
             except UnknownOutcomeError:
-                return await self._settle(commit, expected)
-            self._fold(sequence, commit)
+                sequence = await self._settle(expected)
+            if sequence is not None:
+                self._fold(sequence, commit)
             return sequence
 
-    async def _settle(self, commit: Commit, expected: Sequence) -> Sequence | None:
+    async def _settle(self, expected: Sequence) -> Sequence | None:
         """After an unknown result: read the LEDGER before anything else is decided."""
-        await self.caught_up()
-        return self._found(commit, expected)
-
-    def _found(self, commit: Commit, expected: Sequence) -> Sequence | None:
-        """The sequence of our commit if the reader has folded it, else None."""
-        if self.view.sequence == expected:
-            return None
-        first = commit.entries[0]
-        if isinstance(first, Leader):
-            mine = self.view.leader_identity == first.identity and self.view.leader > expected
-            return self.view.leader if mine else None
-        # The one that follows `expected` was ours exactly when no newer leader stands: only a leader appends.
-        return self.view.sequence if self.view.leader == commit.epoch else None
+        while True:
+            try:
+                return await self._stream.find_outcome(expected_last_sequence=expected)
+            except LedgerMovedError:
+                await self.caught_up()
+                return None
+            except NotConnectedError:
+                await asyncio.sleep(RETRY_SECONDS)
+            except StreamConflictError as error:
+                await self.lose()
+                raise Deposed from error

@@ -8,9 +8,9 @@
 Nothing is carried out that is not committed, and nothing is committed on a view other than the one that decided.
 """
 
-import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Protocol
 
 import msgspec
@@ -18,9 +18,11 @@ import structlog
 
 from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, holds, settle
 from muster.decide.gangs import build_snapshot
-from muster.decide.memory import CoreMemory
-from muster.model.instructions import Instruction, Place, Slot
+from muster.decide.memory import CORE, CoreMemory, gang_failed, node_refused
+from muster.decide.scheduling import Decision
+from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Undoing
+from muster.model.pods import Shape
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import NodeName, Sequence, split_key
@@ -30,12 +32,15 @@ from muster.scheduler.book import Book, Deposed
 from muster.scheduler.executor import Executor, Outcome, Result
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
-from muster.scheduler.takeover import CORE, saved_memory, take_over
+from muster.scheduler.takeover import saved_memory, take_over
 from muster.scheduler.wake import Wake
 from muster.scheduler.world import World
 
 IDLE_ROUND = 5.0
 """Seconds without any change after which a round is run all the same: back-offs and deadlines end by time alone."""
+
+
+Decide = Callable[[Snapshot, CoreMemory, float, Policy], Awaitable[Decision]]
 
 
 class State(Protocol):
@@ -48,7 +53,7 @@ class State(Protocol):
 
     @property
     def pod_freshness(self) -> str:
-        """The pod resourceVersion that STATE has reached."""
+        """Every pod event up to this resourceVersion has been applied."""
         ...
 
 
@@ -65,9 +70,7 @@ class Leadership:
         reporter: Reporter,
         policy: Policy,
         wake: Wake,
-        decide: Callable[
-            [Snapshot, CoreMemory, float, Policy], "asyncio.Future[tuple[tuple[Instruction, ...], CoreMemory]]"
-        ],
+        decide: Decide,
         log: structlog.stdlib.BoundLogger,
         incarnation: int,
         paused: Callable[[], bool] = lambda: False,
@@ -87,6 +90,8 @@ class Leadership:
         self._releases = Releases(world=world, timeouts=policy.timeouts)
         self._last_round = 0.0
         self._memory = CoreMemory()
+        self._saved = self._memory
+        self._refusals: list[tuple[NodeName, Shape]] = []
         self._actions = Actions(
             concurrency=policy.bind_concurrency,
             wake=wake,
@@ -106,7 +111,7 @@ class Leadership:
             self._log.info("leads", epoch=token)
             while not self._state.ready:
                 await self._wake.wait(quiet=0.0, longest=0.0, timeout=0.2)
-            self._memory = saved_memory(self._book.view)
+            self._memory = self._saved = saved_memory(self._book.view)
             await take_over(
                 world=self._world,
                 book=self._book,
@@ -137,15 +142,29 @@ class Leadership:
     # --- a round -----------------------------------------------------------------------------------------------------
 
     async def _round(self) -> None:
-        freshness = self._state.pod_freshness
-        self._book.saw_pods(freshness)
+        self._book.saw_pods(self._state.pod_freshness)
+        # What a closing entry names must not lie before any event that shows its outcome.
+        freshness = self._world.pod_version
         steps = self._settle(freshness)
-        if steps.entries and await self._append(steps.entries, expected=self._book.view.sequence) is None:
+        if (
+            steps.entries
+            and await self._append(self._with_memory(steps.entries), expected=self._book.view.sequence) is None
+        ):
             self._wake()
             return
         if not self._paused():
             await self._decide_and_commit(freshness)
         self._act(self._settle(freshness))
+
+    def _with_memory(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+        """The entries, with the core's memory beside them when it has changed. An undoing makes its gang back off."""
+        for entry in entries:
+            if isinstance(entry, Undoing):
+                self._memory = gang_failed(self._memory, entry.gang, now=time.time(), timeouts=self._policy.timeouts)
+        if not entries or self._memory == self._saved:
+            return entries
+        self._saved = self._memory
+        return (*entries, Memory(core=CORE, value=self._memory.to_data()))
 
     def _settle(self, freshness: str) -> Steps:
         elapsed = time.monotonic() - self._last_round
@@ -175,25 +194,34 @@ class Leadership:
         self._world.take_touched()
         snapshot = self._snapshot(view)
         began = time.monotonic()
-        instructions, memory = await self._decide(snapshot, self._memory, time.time(), self._policy)
-        self._reporter.decided(snapshot, instructions, time.monotonic() - began)
+        decision = await self._decide(snapshot, self._remembering(), time.time(), self._policy)
+        self._reporter.decided(snapshot, decision.instructions, time.monotonic() - began)
         entries: list[Entry] = [*self._releases.due(snapshot, view, freshness=freshness, now=began)]
         taken = {entry.gang for entry in entries if isinstance(entry, Undoing)} | set(view.open)
         touched = self._world.take_touched()
         if self._policy.actions.bind == "act":
-            for instruction in instructions:
+            for instruction in decision.instructions:
                 if not isinstance(instruction, Place) or instruction.gang in taken:
                     continue
                 if self._still_holds(instruction, touched):
                     entries.append(self._bind(instruction))
                 else:
                     self._wake()
-        if memory != self._memory:
-            self._memory = memory
-            if entries:
-                entries.append(Memory(core=CORE, value=msgspec.to_builtins(memory)))
-        if entries and await self._append(tuple(entries), expected=view.sequence) is None:
+        self._memory = decision.memory
+        commit = self._with_memory(tuple(entries))
+        if commit and await self._append(commit, expected=view.sequence) is None:
             self._wake()
+
+    def kubelet_refused(self, node: NodeName, shape: Shape) -> None:
+        """A kubelet would not admit a pod of this shape: the pair is left alone for a while."""
+        self._refusals.append((node, shape))
+
+    def _remembering(self) -> CoreMemory:
+        """The memory with what was learned since the last decision."""
+        refusals, self._refusals = self._refusals, []
+        for node, shape in refusals:
+            self._memory = node_refused(self._memory, node, shape, now=time.time(), timeouts=self._policy.timeouts)
+        return self._memory
 
     def _snapshot(self, view: LedgerView) -> Snapshot:
         world = self._world
@@ -243,9 +271,9 @@ class Leadership:
     def _act(self, steps: Steps) -> None:
         allocating = may_bind_now(self._world, steps.binds)
         for entry, slot in allocating:
-            self._actions.start("bind", (entry.sequence, slot.uid), lambda e=entry, s=slot: self._bind_slot(e, s))
+            self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind_slot, entry, slot))
         for entry, slot in steps.undos:
-            self._actions.start("undo", (entry.sequence, slot.uid), lambda e=entry, s=slot: self._undo_slot(e, s))
+            self._actions.start("undo", (entry.sequence, slot.uid), partial(self._undo_slot, entry, slot))
 
     async def _bind_slot(self, entry: OpenEntry, slot: Slot) -> Result:
         namespace, _ = split_key(entry.gang)

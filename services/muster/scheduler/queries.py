@@ -137,7 +137,9 @@ class Queries:
         snapshot = self._journal.snapshot
         if snapshot is None:
             return QueuesReply(at=time.time())
-        cards = {node.name: {card.index: card.memory_mib for card in node.cards} for node in snapshot.nodes}
+        cards: dict[NodeName, dict[CardIndex, int]] = {
+            node.name: {card.index: card.memory_mib for card in node.cards} for node in snapshot.nodes
+        }
         used: dict[str, int] = defaultdict(int)
         for gang in snapshot.gangs:
             for member in gang.members:

@@ -7,11 +7,10 @@ STATE shows; when the LEDGER is of a new incarnation, of all our unbound pods, s
 import asyncio
 import time
 
-import msgspec
 import structlog
 
 from muster.decide.commitments import LedgerView
-from muster.decide.memory import CoreMemory
+from muster.decide.memory import CORE, CoreMemory
 from muster.model.ledger import Memory
 from muster.model.policy import Policy
 from muster.model.units import PodUid, split_key
@@ -20,8 +19,6 @@ from muster.scheduler.executor import Executor, Outcome, Result
 from muster.scheduler.reporting import Reporter
 from muster.scheduler.world import World
 
-CORE = "scheduling"
-"""Name of the scheduling core's memory in the LEDGER."""
 INCARNATION = "incarnation"
 """Name of the note that says for which incarnation all unbound pods were touched."""
 
@@ -29,7 +26,7 @@ INCARNATION = "incarnation"
 def saved_memory(view: LedgerView) -> CoreMemory:
     """The core's memory as the last leader left it."""
     saved = view.memory.get(CORE)
-    return CoreMemory() if saved is None else msgspec.convert(saved, CoreMemory, strict=False)
+    return CoreMemory() if saved is None else CoreMemory.from_data(saved)
 
 
 async def take_over(

@@ -7,29 +7,17 @@ a delete and an add. The world itself decides nothing.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
+from muster.bus.state import Change, version_number
 from muster.model.nodes import Node
 from muster.model.pods import Pod
 from muster.model.units import NodeName, PodUid
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
-
-TYPES: dict[str, type[msgspec.Struct]] = {
-    "node": Node,
-    "pod": Pod,
-    "podgroup": PodGroup,
-    "queue": Queue,
-    "workload": Workload,
-    "namespace": Namespace,
-    "priorityclass": PriorityClass,
-}
 
 
 class World:
     """STATE in memory."""
 
     def __init__(self, *, on_pod: Callable[[Pod | None, Pod | None], None] | None = None) -> None:
-        self._decoders = {kind: msgspec.json.Decoder(type_) for kind, type_ in TYPES.items()}
         self._on_pod = on_pod
         self.clear()
 
@@ -44,6 +32,9 @@ class World:
         self.namespaces: dict[str, Namespace] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
         self.version = 0
+        """Counts the changes."""
+        self.pod_version = ""
+        """The highest pod resourceVersion applied, tombstones included."""
         self.touched_nodes: set[NodeName] = set()
         """Nodes whose room may have changed since the set was last taken."""
 
@@ -52,14 +43,15 @@ class World:
         touched, self.touched_nodes = self.touched_nodes, set()
         return touched
 
-    def apply(self, kind: str, key: str, body: msgspec.Raw | None) -> None:
-        """Apply one STATE message; a kind that is not known here is left aside."""
-        decoder = self._decoders.get(kind)
-        if decoder is None:
+    def apply(self, change: Change) -> None:
+        """Apply one change of STATE; kinds that are no objects (clock, epoch) are left aside."""
+        kind, key, value = change.kind, change.key, change.object
+        if kind in {"clock", "epoch"}:
             return
         self.version += 1
-        value = None if body is None else decoder.decode(body)
         if kind == "pod":
+            if version_number(change.resource_version) > version_number(self.pod_version):
+                self.pod_version = change.resource_version
             self._apply_pod(key, value)
             return
         table = self._table(kind)

@@ -1,0 +1,264 @@
+"""The scheduler's process: connections, readers, the Lease, and one leadership after another.
+
+STATE ──► world ─┐
+LEDGER ─► book ──┼─► Leadership (while the Lease is held) ─► LEDGER, Bindings
+└─► Journal ─► DECISIONS, metrics, muster.api.<tenant>.*
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from muster.bus import subjects
+from muster.bus.client import Bus, Question
+from muster.bus.client import connect as connect_bus
+from muster.bus.errors import NotConnectedError, RequestRefusedError
+from muster.bus.ledger import Ledger
+from muster.bus.messages import Decision
+from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
+from muster.bus.state import StateReader
+from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
+from muster.kube.config import Kube
+from muster.kube.config import connect as connect_kube
+from muster.kube.lease import Leadership as Lease
+from muster.kube.lease import LeadershipLost, LeaseLock, LeaseTimings
+from muster.kube.writer import Writer
+from muster.model.pods import Phase, Pod
+from muster.model.units import Sequence
+from muster.runtime.service import ServiceContext
+from muster.scheduler.book import Book, Deposed
+from muster.scheduler.executor import Executor
+from muster.scheduler.journal import Journal
+from muster.scheduler.leading import Leadership
+from muster.scheduler.pods import ApiPods
+from muster.scheduler.queries import Queries, UnknownJobError
+from muster.scheduler.solving import decide_in_thread
+from muster.scheduler.telemetry import Telemetry
+from muster.scheduler.wake import Wake
+from muster.scheduler.world import World
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+
+LEASE_NAME = "muster-scheduler"
+STALE_SECONDS = 5.0
+"""STATE without a word of its watcher for so long: nothing is decided on it."""
+KUBELET_REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Admission")
+GUARD_SECONDS = 0.5
+
+
+class LedgerOnBus(Ledger):
+    """The LEDGER with the one question more that the book asks."""
+
+    async def last_sequence(self) -> Sequence:
+        """The sequence of the last message of the stream."""
+        return await last_sequence(self.bus, StreamName.LEDGER)
+
+
+class Scheduler:
+    """One scheduler process."""
+
+    def __init__(self, context: ServiceContext, bus: Bus, kube: Kube, lock: LeaseLock) -> None:
+        self._context = context
+        self._log = context.log
+        self._bus = bus
+        self._lock = lock
+        self._telemetry = Telemetry(context.metrics)
+        self._journal = Journal(telemetry=self._telemetry, log=context.log)
+        self._wake = Wake()
+        self._world = World(on_pod=self._pod_changed)
+        self._state = StateReader(bus)
+        self._ledger = LedgerOnBus(bus)
+        self._book = Book(identity=context.config.identity, stream=self._ledger)
+        self._writer = Writer(kube, component="muster-scheduler", instance=context.config.identity)
+        self._queries = Queries(world=self._world, book=self._book, journal=self._journal)
+        self._leadership: Leadership | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Rule 1, and the watcher was heard of lately."""
+        return self._state.ready and self._state.clock_age() < STALE_SECONDS
+
+    @property
+    def pod_freshness(self) -> str:
+        """Every pod event up to this resourceVersion has been applied."""
+        return self._state.freshness.get("pod", "")
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow_state())
+            tasks.create_task(self._follow_ledger())
+            tasks.create_task(self._journal.publish(self._publish))
+            tasks.create_task(self._report_health())
+            tasks.create_task(self._lead_again_and_again())
+
+    # --- reading -----------------------------------------------------------------------------------------------------
+
+    async def _follow_state(self) -> None:
+        async for batch in self._state.batches():
+            if batch.reset:
+                self._world.clear()
+            changed = False
+            for change in batch.changes:
+                self._world.apply(change)
+                changed = changed or change.kind not in {"clock", "epoch"}
+            self._telemetry.state_messages.inc(len(batch.changes))
+            if changed or batch.reset or self._waiting_for_clock():
+                self._wake()
+
+    def _waiting_for_clock(self) -> bool:
+        """Lingering holds end, and readiness comes, with a clock message."""
+        return bool(self._book.view.lingering) or self._leadership is None
+
+    async def _follow_ledger(self) -> None:
+        async for batch in self._ledger.batches():
+            if batch.reset:
+                await self._book.reset()
+            for sequence, commit in batch.commits:
+                await self._book.apply(sequence, commit)
+            if self._ledger.ready:
+                await self._book.passed(self._ledger.sequence)
+            if self._book.deposed.is_set():
+                self._wake()
+            self._telemetry.refused_commits.set(self._book.view.refused)
+            self._telemetry.open_entries.set(len(self._book.view.open))
+
+    def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
+        refused = (
+            after is not None
+            and after.phase is Phase.FAILED
+            and after.node is not None
+            and after.started is None
+            and after.reason.startswith(KUBELET_REFUSALS)
+            and (before is None or before.phase is not Phase.FAILED)
+            and after.scheduler_name in self._context.policy.scheduler_names
+        )
+        if refused and after is not None and after.node is not None and self._leadership is not None:
+            self._log.warning("kubelet refused a pod", node=after.node, reason=after.reason, why=after.message)
+            self._leadership.kubelet_refused(after.node, after.shape)
+
+    # --- leading -----------------------------------------------------------------------------------------------------
+
+    async def _lead_again_and_again(self) -> None:
+        while True:
+            try:
+                async with self._lock.leading() as lease:
+                    await self._lead(lease)
+            except LeadershipLost as lost:
+                self._log.warning("lost the lease", why=str(lost))
+            except Deposed:
+                self._telemetry.deposed.inc()
+                self._log.warning("deposed", leader=self._book.view.leader_identity)
+                await asyncio.sleep(GUARD_SECONDS)
+            except NotConnectedError as error:
+                self._log.warning("cannot lead now", why=str(error))
+                await asyncio.sleep(GUARD_SECONDS)
+
+    async def _lead(self, lease: Lease) -> None:
+        incarnation = await self._prepare_ledger()
+        while not self._ledger.ready:
+            await asyncio.sleep(0.05)
+        leadership = Leadership(
+            world=self._world,
+            state=self,
+            book=self._book,
+            executor=Executor(ApiPods(self._writer)),
+            reporter=self._journal,
+            policy=self._context.policy,
+            wake=self._wake,
+            decide=decide_in_thread,
+            log=self._log,
+            incarnation=incarnation,
+        )
+        self._leadership = leadership
+        self._telemetry.leader.set(1)
+        guard = asyncio.create_task(self._guard_ledger())
+        try:
+            async with self._answering():
+                await leadership.run(transitions=lease.epoch)
+        finally:
+            guard.cancel()
+            self._telemetry.leader.set(0)
+            self._leadership = None
+
+    async def _prepare_ledger(self) -> int:
+        """The LEDGER exists afterwards; a missing one is made with a new incarnation (rule H). Returns the incarnation."""
+        incarnation = await self._lock.incarnation()
+        if incarnation == 0 or await missing_streams(self._bus, (StreamName.LEDGER,)):
+            incarnation += 1
+            await self._lock.set_incarnation(incarnation)
+            self._log.warning("the LEDGER is new", incarnation=incarnation)
+        await ensure_streams(self._bus, incarnation=incarnation, names=(StreamName.LEDGER, StreamName.DECISIONS))
+        return incarnation
+
+    async def _guard_ledger(self) -> None:
+        """A LEDGER that vanished while we lead ends the leadership: the next one starts a new incarnation."""
+        while True:
+            await asyncio.sleep(GUARD_SECONDS)
+            if self._ledger.ready:
+                continue
+            with contextlib.suppress(NotConnectedError):
+                if await missing_streams(self._bus, (StreamName.LEDGER,)):
+                    await self._book.lose()
+                    self._wake()
+
+    # --- talking -----------------------------------------------------------------------------------------------------
+
+    async def _publish(self, decision: Decision) -> None:
+        await self._bus.publish(
+            subjects.decision_subject(decision.verb, decision.gang or decision.node), decision, about=decision.gang
+        )
+
+    @contextlib.asynccontextmanager
+    async def _answering(self) -> Any:
+        queries = self._queries
+        served = [
+            await self._serve("explain", ExplainRequest, queries.explain),
+            await self._serve("gangs", GangsRequest, queries.gangs),
+            await self._serve("nodes", NodesRequest, queries.nodes),
+            await self._serve("queues", QueuesRequest, queries.queues),
+        ]
+        try:
+            yield
+        finally:
+            for service in served:
+                await service.stop()
+
+    async def _serve(self, verb: str, question: type[Q], answer: Callable[[Q], msgspec.Struct]) -> Any:
+        async def handle(asked: Q, _place: Question) -> msgspec.Struct:
+            try:
+                return answer(asked)
+            except UnknownJobError as error:
+                raise RequestRefusedError("not-found", str(error)) from error
+
+        handler: Callable[[Q, Question], Awaitable[msgspec.Struct]] = handle
+        return await self._bus.serve(subjects.api_filter(verb), question, handler)
+
+    async def _report_health(self) -> None:
+        while True:
+            self._context.ready.set("nats", self._bus.connected)
+            self._context.ready.set("state", self.ready)
+            self._context.ready.set("ledger", self._ledger.ready or self._lock.holder != self._lock.identity)
+            await asyncio.sleep(0.25)
+
+
+async def main(context: ServiceContext) -> None:
+    """Run the scheduler."""
+    config = context.config
+    timings = LeaseTimings(
+        duration=config.lease.duration, renew=config.lease.renew, write_timeout=config.lease.write_timeout
+    )
+    bus = await connect_bus(config.nats_url, name=f"scheduler-{config.identity}", observer=context.log)
+    try:
+        async with await connect_kube(
+            kubeconfig=config.kubeconfig, in_cluster=config.in_cluster, user_agent="muster-scheduler"
+        ) as kube:
+            lock = LeaseLock(
+                kube, namespace=config.namespace, name=LEASE_NAME, identity=config.identity, timings=timings
+            )
+            await Scheduler(context, bus, kube, lock).run()
+    finally:
+        await bus.close()

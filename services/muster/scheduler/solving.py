@@ -1,0 +1,68 @@
+"""Runs the core in a thread, with a solver that can be stopped.
+
+CP-SAT releases the GIL while it searches, so the event loop goes on. Two traps, both measured: a stop that comes before the
+search has started is silently lost, so it is repeated until the call returns; and cancelling the waiting coroutine does not
+stop the thread, so the stop must be asked for.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from muster.decide.memory import CoreMemory
+from muster.decide.scheduling import Decision, decide
+from muster.model.policy import Policy
+from muster.model.snapshot import Snapshot
+
+REPEAT_SECONDS = 0.01
+
+
+class StoppableSolver:
+    """Carries out CP-SAT calls for the core (muster.decide.placement.solver.Solve)."""
+
+    def __init__(self) -> None:
+        self._stopped = threading.Event()
+        self._solver: Any = None
+        self._lock = threading.Lock()
+
+    def __call__(self, model: Any, parameters: Any) -> Any:
+        """Solve; None when a stop was asked for before it began, or when ortools is not installed."""
+        try:
+            from ortools.sat.python import cp_model
+        except ImportError:
+            return None
+        solver = cp_model.CpSolver()
+        solver.parameters.CopyFrom(parameters)
+        with self._lock:
+            if self._stopped.is_set():
+                return None
+            self._solver = solver
+        try:
+            solver.solve(cp_model.CpModel(model))
+            return solver.response_proto
+        finally:
+            with self._lock:
+                self._solver = None
+
+    def request_stop(self) -> None:
+        """Ask the present call to stop, and let no further one begin."""
+        self._stopped.set()
+        with self._lock:
+            if self._solver is not None:
+                self._solver.stop_search()
+
+
+async def decide_in_thread(
+    snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, run: Callable[..., Decision] = decide
+) -> Decision:
+    """One decision off the event loop; a cancellation stops the solver and waits for the thread."""
+    solver = StoppableSolver()
+    thread = asyncio.create_task(asyncio.to_thread(run, snapshot, memory, now, policy, solve=solver))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        while not thread.done():
+            solver.request_stop()
+            await asyncio.wait({thread}, timeout=REPEAT_SECONDS)
+        raise
