@@ -76,7 +76,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scheduler_name: str = "muster"
     aliases: tuple[str, ...] = ("volcano",)
     default_queue: str = "default"
-    tenants: dict[str, Tenant] = {"default": Tenant()}
+    tenants: dict[str, Tenant] = msgspec.field(default_factory=lambda: {"default": Tenant()})
     actions: Actions = Actions()
     packing: Packing = Packing()
     solver: Solver = Solver()

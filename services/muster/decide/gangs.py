@@ -1,0 +1,233 @@
+"""The join of what STATE carries into gangs: which pods are ours, which belong together, and what holds them back.
+
+    pod with our schedulerName ──names──► PodGroup ──► gang          (roles by task annotation)
+                               └─names none──► waits (NO_PODGROUP) until the controller made one
+    every other pod on a node ──► occupant
+
+A pod of ours that is bound without a PodGroup is an occupant too: it holds room and is nobody's to place.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from muster.decide.reasons import Reason
+from muster.model.gangs import Gang, Member, MemberState, Role
+from muster.model.nodes import Node
+from muster.model.pods import Phase, Pod, Shape
+from muster.model.policy import Policy
+from muster.model.snapshot import Hold, Occupant, Snapshot
+from muster.model.units import GangKey, NodeName, PodUid, QueueName, RoleName
+from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
+
+PREEMPTABLE = "volcano.sh/preemptable"
+
+
+def build_snapshot(
+    nodes: Iterable[Node],
+    pods: Iterable[Pod],
+    podgroups: Iterable[PodGroup],
+    queues: Iterable[Queue],
+    workloads: Iterable[Workload],
+    priority_classes: Iterable[PriorityClass],
+    namespaces: Iterable[Namespace],
+    holds: Iterable[Hold],
+    policy: Policy,
+) -> Snapshot:
+    """Everything a decision looks at, from the projections as they stand.
+
+    ``holds`` is the room of open LEDGER entries: for a pod that is not bound yet it makes the member `assumed`; for a pod that
+    is gone or stands elsewhere it stays a hold of its own.
+    """
+    groups = {group.key: group for group in podgroups}
+    classes = {one.name: one for one in priority_classes}
+    closing = {one.name for one in namespaces if one.terminating}
+    ending = {work.uid for work in workloads if work.terminating}
+    all_pods = sorted(pods, key=lambda pod: (pod.created, pod.key, pod.uid))
+    ours = [pod for pod in all_pods if pod.scheduler_name in policy.scheduler_names]
+    promised: dict[PodUid, Hold] = {hold.uid: hold for hold in holds}
+    members: dict[GangKey, list[Pod]] = defaultdict(list)
+    gangs: list[Gang] = []
+    occupants = [_occupant(pod, pod.node) for pod in all_pods if _foreign(pod, policy) and pod.node is not None]
+    occupants += [
+        _occupant(pod, pod.nominated_node, promised=True)
+        for pod in all_pods
+        if _foreign(pod, policy) and pod.node is None and pod.nominated_node is not None and not pod.finished
+    ]
+    order = 0
+    for pod in ours:
+        if pod.gang is not None:
+            members[pod.gang].append(pod)
+        elif pod.holds_room and pod.node is not None:
+            occupants.append(_occupant(pod, pod.node))
+        elif not pod.finished and not pod.terminating:
+            order += 1
+            gangs.append(_bare(pod, order, policy))
+    used: set[PodUid] = set()
+    for key in sorted(members.keys() | groups.keys()):
+        group = groups.get(key)
+        mine = members.get(key, [])
+        if group is None and not mine:
+            continue
+        order += 1
+        gang = _gang(key, group, mine, promised, classes, policy, order=order, closing=closing, ending=ending)
+        used |= {member.uid for member in gang.members if member.state is MemberState.ASSUMED}
+        gangs.append(gang)
+    bound = {pod.uid: pod.node for pod in all_pods if pod.node is not None}
+    loose = tuple(
+        hold for uid, hold in sorted(promised.items()) if uid not in used and bound.get(uid) != hold.node
+    )
+    return Snapshot(
+        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
+        queues=tuple(sorted(queues, key=lambda queue: queue.name)),
+        gangs=tuple(gangs),
+        occupants=tuple(occupants),
+        holds=loose,
+        topology_levels=policy.topology_levels,
+    )
+
+
+def _foreign(pod: Pod, policy: Policy) -> bool:
+    return pod.scheduler_name not in policy.scheduler_names and (pod.holds_room or pod.node is None)
+
+
+def _occupant(pod: Pod, node: NodeName, *, promised: bool = False) -> Occupant:
+    return Occupant(
+        uid=pod.uid,
+        key=pod.key,
+        node=node,
+        request=pod.shape.request,
+        cards=pod.cards,
+        leaving=pod.terminating,
+        promised=promised,
+        labels=pod.labels,
+        host_ports=pod.shape.host_ports,
+    )
+
+
+def member_state(pod: Pod, hold: Hold | None) -> MemberState:
+    """Where a pod of ours stands."""
+    if pod.phase is Phase.SUCCEEDED:
+        return MemberState.SUCCEEDED
+    if pod.phase is Phase.FAILED:
+        return MemberState.FAILED
+    if pod.node is not None:
+        return MemberState.LEAVING if pod.terminating else MemberState.BOUND
+    if pod.terminating:
+        return MemberState.FAILED  # never bound and going away: it holds nothing and will not be placed
+    if hold is not None:
+        return MemberState.ASSUMED
+    return MemberState.GATED if pod.gated else MemberState.WAITING
+
+
+def _member(pod: Pod, hold: Hold | None) -> Member:
+    state = member_state(pod, hold)
+    assumed = hold if state is MemberState.ASSUMED else None
+    return Member(
+        uid=pod.uid,
+        name=pod.name,
+        role=pod.role,
+        state=state,
+        node=assumed.node if assumed is not None else pod.node,
+        cards=assumed.cards if assumed is not None else pod.cards,
+        resource_version=pod.resource_version,
+    )
+
+
+def _roles(group: PodGroup | None, pods: Sequence[Pod]) -> tuple[tuple[Role, ...], str]:
+    """The roles by task annotation, and the name of one whose pods still to be placed differ in their spec."""
+    by_role: dict[RoleName, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        by_role[pod.role].append(pod)
+    minimums: Mapping[str, int] = group.min_task_member if group is not None else {}
+    wishes = {one.name: one.topology for one in group.sub_groups} if group is not None else {}
+    roles = []
+    differ = ""
+    for name in sorted({*by_role, *(RoleName(role) for role in minimums)}):
+        mine = by_role.get(name, [])
+        shapes = {pod.shape for pod in mine if pod.node is None and not pod.finished}
+        if len(shapes) > 1:
+            differ = name or "the gang"
+        # Pods that stand keep what they were given; the shape of a role is that of the pods still to be placed.
+        shape = next((pod.shape for pod in mine if pod.node is None and not pod.finished), None)
+        shape = shape or next((pod.shape for pod in mine), Shape())
+        role = Role(name=name, shape=shape, replicas=len(mine), minimum=minimums.get(name, 0))
+        if name in wishes:
+            role = msgspec.structs.replace(role, topology=wishes[name])
+        roles.append(role)
+    return tuple(roles), differ
+
+
+def _gang(
+    key: GangKey,
+    group: PodGroup | None,
+    pods: Sequence[Pod],
+    promised: Mapping[PodUid, Hold],
+    classes: Mapping[str, PriorityClass],
+    policy: Policy,
+    *,
+    order: int,
+    closing: set[str],
+    ending: set[str],
+) -> Gang:
+    roles, differ = _roles(group, pods)
+    hold, message = "", ""
+    first = pods[0] if pods else None
+    namespace = group.namespace if group is not None else key.partition("/")[0]
+    if group is None:
+        hold, message = Reason.NO_PODGROUP, f"its pods name the PodGroup {key}, which does not exist"
+    elif group.terminating or namespace in closing or (group.owner is not None and group.owner.uid in ending):
+        hold, message = Reason.PAUSED, f"{key} is being deleted"
+    elif differ:
+        hold, message = (
+            Reason.POD_SPECS_DIFFER,
+            f"pods of {differ} ask for different things; give them different volcano.sh/task-spec annotations",
+        )
+    named = group.priority_class if group is not None else ""
+    value = classes.get(named)
+    priority = value.value if value is not None else max((pod.priority for pod in pods), default=0)
+    preemptible = not any(
+        holder.get(PREEMPTABLE) == "false"
+        for pod in pods
+        for holder in (pod.annotations, pod.labels)
+    )
+    if group is not None and (group.annotations.get(PREEMPTABLE) or group.labels.get(PREEMPTABLE)) == "false":
+        preemptible = False
+    return Gang(
+        key=key,
+        uid=group.uid if group is not None else (first.uid if first is not None else ""),
+        queue=group.queue if group is not None else QueueName(policy.default_queue),
+        priority=priority,
+        priority_class=named or (first.priority_class if first is not None else ""),
+        preemptible=preemptible,
+        never_preempts=any(pod.preemption_policy == "Never" for pod in pods),
+        minimum=group.min_member if group is not None else 1,
+        roles=roles,
+        members=tuple(_member(pod, promised.get(pod.uid)) for pod in pods),
+        **({"topology": group.topology} if group is not None else {}),
+        submitted=group.created if group is not None else (first.created if first is not None else 0.0),
+        order=order,
+        namespace=namespace,
+        hold=str(hold),
+        hold_message=message,
+    )
+
+
+def _bare(pod: Pod, order: int, policy: Policy) -> Gang:
+    """A pod of ours that names no PodGroup: it waits for the controller to make one."""
+    return Gang(
+        key=GangKey(pod.key),
+        uid=pod.uid,
+        queue=QueueName(policy.default_queue),
+        priority=pod.priority,
+        priority_class=pod.priority_class,
+        minimum=1,
+        roles=(Role(name=pod.role, shape=pod.shape, replicas=1),),
+        members=(_member(pod, None),),
+        submitted=pod.created,
+        order=order,
+        namespace=pod.namespace,
+        hold=str(Reason.NO_PODGROUP),
+        hold_message=f"pod {pod.key} waits for its PodGroup to be made",
+    )

@@ -1,0 +1,118 @@
+"""The scheduling core's memory: what the cluster does not tell.
+
+    gang back-offs    a gang that was rejected again and again waits longer each time
+    node back-offs    a (node, shape) the kubelet refused is left alone for a while
+    request mix       how often which request was seen (cards and shares), for judging fragmentation
+
+Frozen; every function returns a new memory. The shell persists it in the LEDGER as plain data.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from muster.model.policy import Timeouts
+from muster.model.pods import Shape
+from muster.model.units import GangKey, NodeName
+
+CORE = "scheduling"
+
+
+class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Wait until then; the next one is longer."""
+
+    until: float
+    failures: int = 1
+
+
+class NodeBackoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A node that refused pods of a shape."""
+
+    node: NodeName
+    shape: str
+    """Key of the shape, see `shape_key`."""
+    until: float
+    failures: int = 1
+
+
+class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything the scheduling core remembers."""
+
+    gangs: dict[GangKey, Backoff] = {}
+    nodes: tuple[NodeBackoff, ...] = ()
+    mix: dict[str, int] = {}
+    """Requests seen, by key of `mix_key`, capped and halved so that it follows the present."""
+
+    def to_data(self) -> dict[str, Any]:
+        """As plain data, for the LEDGER."""
+        data: dict[str, Any] = msgspec.to_builtins(self)
+        return data
+
+    @classmethod
+    def from_data(cls, data: dict[str, Any]) -> "CoreMemory":
+        """From what `to_data` gave. Raises msgspec.ValidationError for anything else."""
+        return msgspec.convert(data, cls)
+
+
+def shape_key(shape: Shape) -> str:
+    """A short stable name of a shape."""
+    return hashlib.blake2b(msgspec.json.encode(shape), digest_size=8).hexdigest()
+
+
+def _wait(failures: int, timeouts: Timeouts) -> float:
+    return float(min(timeouts.backoff_max, timeouts.backoff_initial * 2 ** min(failures - 1, 16)))
+
+
+def gang_failed(memory: CoreMemory, gang: GangKey, *, now: float, timeouts: Timeouts) -> CoreMemory:
+    """The gang was released (its binds did not complete, or it did not start): it backs off."""
+    before = memory.gangs.get(gang)
+    failures = before.failures + 1 if before is not None else 1
+    after = Backoff(until=now + _wait(failures, timeouts), failures=failures)
+    return msgspec.structs.replace(memory, gangs={**memory.gangs, gang: after})
+
+
+def gang_started(memory: CoreMemory, gang: GangKey) -> CoreMemory:
+    """The gang runs: its back-off is forgotten."""
+    if gang not in memory.gangs:
+        return memory
+    return msgspec.structs.replace(memory, gangs={key: one for key, one in memory.gangs.items() if key != gang})
+
+
+def node_refused(memory: CoreMemory, node: NodeName, shape: Shape, *, now: float, timeouts: Timeouts) -> CoreMemory:
+    """The kubelet refused a pod of this shape: the pair backs off."""
+    key = shape_key(shape)
+    before = next((one for one in memory.nodes if one.node == node and one.shape == key), None)
+    failures = before.failures + 1 if before is not None else 1
+    after = NodeBackoff(node=node, shape=key, until=now + _wait(failures, timeouts), failures=failures)
+    rest = tuple(one for one in memory.nodes if one is not before)
+    return msgspec.structs.replace(memory, nodes=(*rest, after))
+
+
+def without_expired(memory: CoreMemory, *, now: float, keep: float) -> CoreMemory:
+    """Drop back-offs that ended more than ``keep`` seconds ago (until then they still make the next one longer)."""
+    gangs = {key: one for key, one in memory.gangs.items() if one.until + keep > now}
+    nodes = tuple(one for one in memory.nodes if one.until + keep > now)
+    if len(gangs) == len(memory.gangs) and len(nodes) == len(memory.nodes):
+        return memory
+    return msgspec.structs.replace(memory, gangs=gangs, nodes=nodes)
+
+
+def mix_key(shape: Shape) -> str:
+    """The card part of a request: ``cards:2``, ``share:8192:25``, ``cpu``."""
+    request = shape.request
+    if request.share is not None:
+        return f"share:{request.share.memory_mib}:{request.share.core_percent}"
+    return f"cards:{request.cards}" if request.cards else "cpu"
+
+
+def requests_seen(memory: CoreMemory, shapes: dict[str, int], *, cap: int = 10_000) -> CoreMemory:
+    """Count started requests by `mix_key`."""
+    if not shapes:
+        return memory
+    mix = dict(memory.mix)
+    for key, times in shapes.items():
+        mix[key] = mix.get(key, 0) + times
+    if sum(mix.values()) > cap:
+        mix = {key: times // 2 for key, times in mix.items() if times > 1}
+    return msgspec.structs.replace(memory, mix=mix)

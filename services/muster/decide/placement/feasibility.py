@@ -1,0 +1,249 @@
+"""Which nodes may take a pod of a shape at all (predicates), and how many of it fit there now (capacity).
+
+Predicates follow Kubernetes: nodeSelector, required node affinity (terms are alternatives, requirements of a term all hold),
+taints against tolerations, unschedulable (tolerated by the toleration of its taint), readiness, and the kind of cards.
+They depend on nodes alone and are kept with the fleet; capacity looks at the room.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.decide.fleet import PODS, Fleet, Ints, Mask
+from muster.decide.room import Room
+from muster.model.nodes import Taint
+from muster.model.pods import NodeTerm, Request, Requirement, Shape, Toleration
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+UNBOUNDED = np.int64(1 << 40)
+
+
+class Admission(NamedTuple):
+    """Rows that pass every predicate, and for each predicate the rows that pass that one."""
+
+    rows: Mask
+    passes: dict[str, Mask]
+
+    def refusals(self) -> dict[str, int]:
+        """How many nodes each predicate refuses; predicates that refuse none are left out."""
+        counts = {name: int((~mask).sum()) for name, mask in self.passes.items()}
+        return {name: count for name, count in counts.items() if count}
+
+
+def admission(fleet: Fleet, shape: Shape) -> Admission:
+    """The predicates of a shape over all rows."""
+    request = shape.request
+    card_kind = (bool(request.cards), request.share is not None, request.card_resource if request.cards else "")
+    key = ("admission", shape.node_selector, shape.required_nodes, shape.tolerations, card_kind)
+    found = fleet.memo.get(key)
+    if found is None:
+        passes = {
+            "selector": _selected(fleet, shape.node_selector),
+            "affinity": _affine(fleet, shape.required_nodes),
+            "taints": _tolerated(fleet, shape.tolerations),
+            "unschedulable": _schedulable(fleet, shape.tolerations),
+            "not ready": fleet.ready,
+            "card kind": _card_kind(fleet, request),
+        }
+        rows = np.logical_and.reduce(list(passes.values())) if fleet.size else np.zeros(0, dtype=np.bool_)
+        found = fleet.memo[key] = Admission(rows, passes)
+    assert isinstance(found, Admission)
+    return found
+
+
+def _selected(fleet: Fleet, selector: tuple[tuple[str, str], ...]) -> Mask:
+    rows = np.ones(fleet.size, dtype=np.bool_)
+    for key, value in selector:
+        column = fleet.column(key)
+        code = column.values.get(value)
+        rows &= (column.codes == code) if code is not None else False
+    return rows
+
+
+def _affine(fleet: Fleet, terms: tuple[NodeTerm, ...]) -> Mask:
+    if not terms:
+        return np.ones(fleet.size, dtype=np.bool_)
+    rows = np.zeros(fleet.size, dtype=np.bool_)
+    for term in terms:
+        rows |= term_rows(fleet, term)
+    return rows
+
+
+def term_rows(fleet: Fleet, term: NodeTerm) -> Mask:
+    """Rows on which every requirement of a term holds; a term without requirements matches nothing, as in Kubernetes."""
+    if not term.labels and not term.fields:
+        return np.zeros(fleet.size, dtype=np.bool_)
+    rows = np.ones(fleet.size, dtype=np.bool_)
+    for requirement in term.labels:
+        rows &= _label_rows(fleet, requirement)
+    for requirement in term.fields:
+        rows &= np.array([_holds(requirement, str(name)) for name in fleet.names], dtype=np.bool_)
+    return rows
+
+
+def _label_rows(fleet: Fleet, requirement: Requirement) -> Mask:
+    column = fleet.column(requirement.key)
+    verdict = np.zeros(len(column.values) + 1, dtype=np.bool_)
+    for value, code in column.values.items():
+        verdict[code] = _holds(requirement, value)
+    verdict[-1] = _holds(requirement, None)  # the code of an absent label is -1
+    return verdict[column.codes]
+
+
+def _holds(requirement: Requirement, value: str | None) -> bool:
+    match requirement.operator:
+        case "In":
+            return value is not None and value in requirement.values
+        case "NotIn":
+            return value is None or value not in requirement.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt":
+            try:
+                actual, bound = int(value or ""), int(requirement.values[0])
+            except (ValueError, IndexError):
+                return False
+            return actual > bound if requirement.operator == "Gt" else actual < bound
+        case _:
+            return False
+
+
+def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
+    """Whether any toleration matches the taint, by the rules of Kubernetes."""
+    for toleration in tolerations:
+        if toleration.effect and toleration.effect != taint.effect:
+            continue
+        if not toleration.key:
+            if toleration.operator == "Exists":
+                return True
+            continue
+        if toleration.key != taint.key:
+            continue
+        if toleration.operator == "Exists" or toleration.value == taint.value:
+            return True
+    return False
+
+
+def _tolerated(fleet: Fleet, tolerations: tuple[Toleration, ...]) -> Mask:
+    verdict = np.array(
+        [
+            # The taint that says "unschedulable" is judged as its own predicate, so that people see which it was.
+            all(
+                taint.effect == "PreferNoSchedule" or taint == UNSCHEDULABLE or tolerates(tolerations, taint)
+                for taint in taints
+            )
+            for taints in fleet.taint_sets
+        ],
+        dtype=np.bool_,
+    )
+    return verdict[fleet.taint_codes] if fleet.size else np.zeros(0, dtype=np.bool_)
+
+
+def _schedulable(fleet: Fleet, tolerations: tuple[Toleration, ...]) -> Mask:
+    if tolerates(tolerations, UNSCHEDULABLE):
+        return np.ones(fleet.size, dtype=np.bool_)
+    tainted = np.array([UNSCHEDULABLE in taints for taints in fleet.taint_sets], dtype=np.bool_)
+    return ~fleet.unschedulable & (~tainted[fleet.taint_codes] if fleet.size else True)
+
+
+def _card_kind(fleet: Fleet, request: Request) -> Mask:
+    if request.share is not None:
+        return fleet.shares_cards
+    if request.cards:
+        return np.asarray(fleet.card_resources == request.card_resource, dtype=np.bool_)
+    return np.ones(fleet.size, dtype=np.bool_)
+
+
+def avoided(fleet: Fleet, shape: Shape) -> Ints:
+    """How many PreferNoSchedule taints of each row the shape does not tolerate."""
+    key = ("avoided", shape.tolerations)
+    found = fleet.memo.get(key)
+    if found is None:
+        counts = np.array(
+            [
+                sum(taint.effect == "PreferNoSchedule" and not tolerates(shape.tolerations, taint) for taint in taints)
+                for taints in fleet.taint_sets
+            ],
+            dtype=np.int64,
+        )
+        found = fleet.memo[key] = counts[fleet.taint_codes] if fleet.size else np.zeros(0, dtype=np.int64)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def preference(fleet: Fleet, shape: Shape) -> Ints:
+    """The summed weight of preferred node affinity terms that hold on each row."""
+    key = ("preference", shape.preferred_nodes)
+    found = fleet.memo.get(key)
+    if found is None:
+        weights = np.zeros(fleet.size, dtype=np.int64)
+        for term in shape.preferred_nodes:
+            weights += term.weight * term_rows(fleet, term)
+        found = fleet.memo[key] = weights
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def share_fits(room: Room, request: Request) -> Ints:
+    """How many shares of the request each card [row, position] takes by its free memory and core; fresh cards included."""
+    share = request.share
+    assert share is not None
+    usable = room.fleet.card_usable
+    fits = np.where(usable, UNBOUNDED, 0)
+    if share.memory_mib > 0:
+        fits = np.minimum(fits, room.card_memory // share.memory_mib)
+    if share.core_percent > 0:
+        fits = np.minimum(fits, room.card_core // share.core_percent)
+    if share.memory_mib <= 0 and share.core_percent <= 0:
+        # A share without any limit is one user of a card that nobody holds whole.
+        fits = np.where(usable & (room.card_core > 0), UNBOUNDED, 0)
+    return np.asarray(np.clip(fits, 0, UNBOUNDED), dtype=np.int64)
+
+
+def capacity(room: Room, shape: Shape, rows: Mask | None = None) -> Ints:
+    """How many pods of the shape fit on each row now; 0 where a predicate (or ``rows``) refuses it."""
+    fleet, request = room.fleet, shape.request
+    allowed = admission(fleet, shape).rows
+    if rows is not None:
+        allowed = allowed & rows
+    vector = fleet.vector(request)
+    if vector is None or not fleet.size:
+        return np.zeros(fleet.size, dtype=np.int64)
+    fits = np.where(allowed, room.free[:, PODS], 0)
+    for dimension in np.flatnonzero(vector):
+        if dimension != PODS:
+            fits = np.minimum(fits, room.free[:, dimension] // vector[dimension])
+    if request.share is not None:
+        fits = np.minimum(fits, _share_capacity(room, request))
+    elif request.cards:
+        fits = np.minimum(fits, room.whole_free // request.cards)
+    if shape.host_ports:
+        fits = np.minimum(fits, 1)
+        for row, used in room.ports.items():
+            if ports_clash(shape.host_ports, used):
+                fits[row] = 0
+    return np.asarray(np.clip(fits, 0, None), dtype=np.int64)
+
+
+def ports_clash(wanted: tuple[tuple[str, int, str], ...], used: frozenset[tuple[str, int, str]]) -> bool:
+    """Whether a host port is taken already: same protocol and port, and the same or any host address."""
+    anywhere = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+    for protocol, port, address in wanted:
+        for other_protocol, other_port, other_address in used:
+            if (protocol, port) == (other_protocol, other_port) and (
+                address == other_address or address in anywhere or other_address in anywhere
+            ):
+                return True
+    return False
+
+
+def _share_capacity(room: Room, request: Request) -> Ints:
+    fits = share_fits(room, request)
+    fresh = room.untouched()
+    partial = np.where(fresh, 0, fits).sum(axis=1)
+    # Fresh cards count only as far as the kubelet still offers untouched ones; which of them does not matter when equal.
+    ordered = -np.sort(-np.where(fresh, fits, 0), axis=1)
+    offered = np.arange(room.fleet.width)[None, :] < room.whole_free[:, None]
+    return np.asarray(partial + np.where(offered, ordered, 0).sum(axis=1), dtype=np.int64)

@@ -1,0 +1,306 @@
+"""The greedy: one gang at a time, best fit, whole or not at all.
+
+    gang domain (required: tightest that holds everything) ──► roles, largest first ──► role domain ──► nodes, fullest first
+
+A gang that wishes a level is put into the narrowest domain that holds all of it, the tightest of those; when none does, over
+as few narrow domains as its required one allows. A failed try is rolled back, so the room is as before.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from muster.decide.asks import Ask, RoleAsk
+from muster.decide.fleet import Ints, Mask
+from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.packing import order_cards, order_rows
+from muster.decide.room import Room
+from muster.decide.topology import Wish, domains, node_level, preferred_domains, resolve
+from muster.model.pods import CardUse, Shape, TopologyWish
+from muster.model.policy import Packing
+from muster.model.units import CardIndex, CorePercent, MiB, NodeName
+
+
+class Landed(NamedTuple):
+    """One pod of a role (by number in the ask) on a row, with its cards."""
+
+    role: int
+    row: int
+    cards: tuple[CardUse, ...]
+
+
+class Greedy:
+    """Places pods into a room; what it places is taken there."""
+
+    def __init__(
+        self,
+        room: Room,
+        packing: Packing,
+        *,
+        blocked: dict[Shape, Mask] | None = None,
+        largest_cards: bool = False,
+    ) -> None:
+        self.room = room
+        self.packing = packing
+        self.blocked = blocked or {}
+        self.largest_cards = largest_cards
+
+    def minimum(self, ask: Ask) -> list[Landed] | None:
+        """Everything that the gang's and the roles' minimums lack, or None with the room untouched."""
+        for rows, cluster in self._gang_domains(ask):
+            for order in role_orders(ask):
+                mark = self.room.mark()
+                landed = self._fill(ask, order, rows, cluster)
+                if landed is not None:
+                    return landed
+                self.room.rollback(mark)
+        return None
+
+    def surplus(self, ask: Ask, placed: Sequence[Landed], role_number: int) -> Landed | None:
+        """One more pod of a role, near what stands and was placed, or None."""
+        role = ask.roles[role_number]
+        rows: Mask | None = None
+        everyone = [*self._rows_of(ask.standing), *(landed.row for landed in placed)]
+        own = [*self._rows_of(role.standing), *(landed.row for landed in placed if landed.role == role_number)]
+        near: list[Mask] = []
+        for wish, where in ((ask.gang.topology, everyone), (role.topology, own)):
+            resolved = resolve(self.room.fleet, wish)
+            if resolved.unknown:
+                return None
+            bound = self._bound(resolved, where)
+            if bound is not None:
+                rows = bound if rows is None else rows & bound
+            if resolved.preferred is not None and where:
+                codes = preferred_domains(self.room.fleet, resolved.preferred)
+                near.append(np.isin(codes, codes[where]))
+        if not everyone:
+            # The first pod of a gang without a minimum chooses the domain for all that follow.
+            for chosen, _ in self._gang_domains(ask):
+                mask = chosen if rows is None else (rows if chosen is None else rows & chosen)
+                landed = self._role(role_number, role, 1, mask, None)
+                if landed:
+                    return landed[0]
+            return None
+        for mask in [*near, None]:
+            inside = rows if mask is None else (mask if rows is None else rows & mask)
+            landed = self._role(role_number, role, 1, inside, None)
+            if landed:
+                return landed[0]
+        return None
+
+    def _rows_of(self, names: Sequence[NodeName]) -> list[int]:
+        row_of = self.room.fleet.row_of
+        return [row_of[name] for name in names if name in row_of]
+
+    def _bound(self, wish: Wish, rows: Sequence[int]) -> Mask | None:
+        """The only rows that a required level leaves when pods stand already; None when it leaves all."""
+        if wish.required is None or not rows:
+            return None
+        codes = domains(self.room.fleet, wish.required)
+        here = set(codes[list(rows)].tolist())
+        if len(here) != 1 or -1 in here:
+            return np.zeros(self.room.fleet.size, dtype=np.bool_)
+        return np.asarray(codes == here.pop(), dtype=np.bool_)
+
+    def _gang_domains(self, ask: Ask) -> Iterator[tuple[Mask | None, Ints | None]]:
+        """Rows to try for the whole gang, best first, with the narrow domains to use few of (None: it does not matter)."""
+        parts = [(role.shape, len(role.waiting), role.need) for role in ask.roles if role.waiting]
+        yield from self._candidates(ask.gang.topology, self._rows_of(ask.standing), parts, ask.minimum, None)
+
+    def _candidates(
+        self,
+        topology: TopologyWish,
+        standing: Sequence[int],
+        parts: Sequence[tuple[Shape, int, int]],
+        minimum: int,
+        inside: Mask | None,
+    ) -> Iterator[tuple[Mask | None, Ints | None]]:
+        fleet = self.room.fleet
+        wish = resolve(fleet, topology)
+        if wish.unknown:
+            return
+        if wish.required is None and wish.preferred is None:
+            yield inside, None
+            return
+        bound = self._bound(wish, standing)
+        base = bound if inside is None else (inside if bound is None else inside & bound)
+        widest = wish.required if wish.required is not None else 0
+        narrow = wish.preferred if wish.preferred is not None else max(widest, node_level(fleet) - 1)
+        narrow = max(narrow, widest)
+        capacities = [self._capacity(shape, base) for shape, _, _ in parts]
+        for level in range(narrow, widest - 1, -1):
+            codes = domains(fleet, level) if level == wish.required else preferred_domains(fleet, level)
+            near = set(codes[list(standing)].tolist())
+            for code in self._holding(codes, capacities, [count for _, count, _ in parts], near):
+                rows = codes == code
+                yield rows if base is None else rows & base, None
+        cluster = preferred_domains(fleet, narrow)
+        if wish.required is None:
+            yield base, cluster
+            return
+        codes = domains(fleet, wish.required)
+        needs = [need for _, _, need in parts]
+        for code in self._holding(codes, capacities, needs, set(), total=minimum, roomiest=True):
+            rows = codes == code
+            yield rows if base is None else rows & base, cluster
+
+    def _capacity(self, shape: Shape, rows: Mask | None) -> Ints:
+        blocked = self.blocked.get(shape)
+        if blocked is not None:
+            rows = ~blocked if rows is None else rows & ~blocked
+        return capacity(self.room, shape, rows)
+
+    @staticmethod
+    def _holding(
+        codes: Ints,
+        capacities: Sequence[Ints],
+        counts: Sequence[int],
+        near: set[int],
+        *,
+        total: int = 0,
+        roomiest: bool = False,
+    ) -> list[int]:
+        """Domains that may hold these counts of each role: those with standing pods first, then the tightest (or roomiest)."""
+        inside = codes >= 0
+        size = int(codes.max(initial=-1)) + 1
+        if not size:
+            return []
+        sums = np.array(
+            [np.bincount(codes[inside], weights=fits[inside], minlength=size) for fits in capacities], dtype=np.int64
+        ).reshape(len(capacities), size)
+        wanted = np.asarray(counts, dtype=np.int64)[:, None]
+        holds = (sums >= wanted).all(axis=0) & (sums.sum(axis=0) >= total)
+        chosen = np.flatnonzero(holds)
+        left = sums - wanted
+        sign = -1 if roomiest else 1
+        return sorted(
+            chosen.tolist(), key=lambda code: (code not in near, *(sign * int(value) for value in left[:, code]), code)
+        )
+
+    def _fill(self, ask: Ask, order: Sequence[int], rows: Mask | None, cluster: Ints | None) -> list[Landed] | None:
+        landed: list[Landed] = []
+        for number in order:
+            role = ask.roles[number]
+            if role.need:
+                placed = self._role_in_domain(number, role, role.need, rows, cluster)
+                if placed is None:
+                    return None
+                landed += placed
+        missing = ask.need - len(landed)
+        for number in order:
+            if missing <= 0:
+                break
+            role = ask.roles[number]
+            room = int(self._capacity(role.shape, rows).sum())
+            for count in range(min(missing, len(role.waiting) - role.need, room), 0, -1):
+                own = [one for one in landed if one.role == number]
+                placed = self._role_in_domain(number, role, count, rows, cluster, own)
+                if placed is not None:
+                    landed += placed
+                    missing -= count
+                    break
+        return landed if missing <= 0 else None
+
+    def _role_in_domain(
+        self,
+        number: int,
+        role: RoleAsk,
+        count: int,
+        rows: Mask | None,
+        cluster: Ints | None,
+        own: Sequence[Landed] = (),
+    ) -> list[Landed] | None:
+        standing = [*self._rows_of(role.standing), *(landed.row for landed in own)]
+        parts = [(role.shape, count, count)]
+        for inside, narrow in self._candidates(role.topology, standing, parts, count, rows):
+            mark = self.room.mark()
+            landed = self._role(number, role, count, inside, cluster if narrow is None else narrow)
+            if landed is not None:
+                return landed
+            self.room.rollback(mark)
+        return None
+
+    def _role(
+        self, number: int, role: RoleAsk, count: int, rows: Mask | None, cluster: Ints | None
+    ) -> list[Landed] | None:
+        fits = self._capacity(role.shape, rows)
+        if int(fits.sum()) < count:
+            return None
+        landed: list[Landed] = []
+        if cluster is None:
+            self._pods(number, role, count, fits, landed)
+            return landed if len(landed) == count else None
+        sums = np.bincount(cluster, weights=fits, minlength=int(cluster.max(initial=0)) + 1).astype(np.int64)
+        while len(landed) < count and sums.any():
+            left = count - len(landed)
+            enough = np.flatnonzero(sums >= left)
+            code = int(enough[np.argmin(sums[enough])]) if enough.size else int(np.argmax(sums))
+            self._pods(number, role, min(left, int(sums[code])), np.where(cluster == code, fits, 0), landed)
+            sums[code] = 0
+        return landed if len(landed) == count else None
+
+    def _pods(self, number: int, role: RoleAsk, count: int, fits: Ints, landed: list[Landed]) -> None:
+        """Put up to ``count`` pods where they fit, best rows first."""
+        shape = role.shape
+        if shape.request.share is not None:
+            self._shares(number, role, count, fits, landed)
+            return
+        for row in order_rows(self.room, shape, self.packing, np.flatnonzero(fits)).tolist():
+            for _ in range(min(count, int(fits[row]))):
+                cards = self.room.whole_cards(row, shape.request.cards) if shape.request.cards else ()
+                self.room.take(row, shape.request, cards, ports=shape.host_ports)
+                landed.append(Landed(number, row, cards))
+                count -= 1
+            if not count:
+                return
+
+    def _shares(self, number: int, role: RoleAsk, count: int, fits: Ints, landed: list[Landed]) -> None:
+        shape, fleet = role.shape, self.room.fleet
+        share = shape.request.share
+        assert share is not None
+        slots = order_cards(
+            self.room, shape, self.packing, np.flatnonzero(fits), largest_first=self.largest_cards
+        )
+        left = fits.copy()
+        for row, position, takes, fresh in zip(
+            slots.rows.tolist(), slots.positions.tolist(), slots.fits.tolist(), slots.fresh.tolist(), strict=True
+        ):
+            if fresh and self.room.whole_free[row] <= 0:
+                continue
+            use = CardUse(
+                index=CardIndex(int(fleet.card_index[row, position])),
+                memory_mib=MiB(share.memory_mib),
+                core_percent=CorePercent(share.core_percent),
+            )
+            for _ in range(min(count, takes, int(left[row]))):
+                self.room.take(row, shape.request, (use,), ports=shape.host_ports)
+                landed.append(Landed(number, row, (use,)))
+                left[row] -= 1
+                count -= 1
+            if not count:
+                return
+
+
+def size_key(shape: Shape) -> tuple[int, int, int, int, int]:
+    """How large a pod is: cards, then shares, then CPU and memory."""
+    request = shape.request
+    share = request.share
+    return (
+        request.cards,
+        share.memory_mib if share is not None else 0,
+        share.core_percent if share is not None else 0,
+        request.cpu,
+        request.memory,
+    )
+
+
+def role_orders(ask: Ask) -> list[tuple[int, ...]]:
+    """Orders in which roles are tried: largest first, as declared, smallest first; each only once."""
+    declared = tuple(range(len(ask.roles)))
+    largest = tuple(sorted(declared, key=lambda number: (tuple(-part for part in size_key(ask.roles[number].shape)), number)))
+    smallest = tuple(reversed(largest))
+    bound = tuple(
+        sorted(declared, key=lambda n: (not ask.roles[n].shape.node_selector, *(-p for p in size_key(ask.roles[n].shape))))
+    )
+    return list(dict.fromkeys((largest, bound, declared, smallest)))

@@ -1,0 +1,342 @@
+"""The validator: separate code that trusts nothing.
+
+It recounts everything from the snapshot in plain Python (no array, no helper of the placement code) and returns what a plan
+breaks: unknown or doubly placed pods, predicates, amounts, cards, minimums, required domains, capabilities. An empty list
+means that the plan may leave the core.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+from muster.model.gangs import Gang, Member, MemberState
+from muster.model.instructions import Place, Slot
+from muster.model.nodes import CardMode, Node, Taint
+from muster.model.pods import CardUse, Request, Requirement, Shape, Toleration, TopologyWish
+from muster.model.policy import Policy
+from muster.model.snapshot import Snapshot
+from muster.model.units import NodeName, PodUid, QueueName
+from muster.model.workloads import Queue
+
+HOLDS = (MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING)
+HOST_LEVELS = ("kubernetes.io/hostname", "hostname", "host", "node")
+
+
+class _Use:
+    """What is used of one node, recounted."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.amounts: dict[str, int] = defaultdict(int)
+        self.memory: dict[int, int] = defaultdict(int)
+        self.core: dict[int, int] = defaultdict(int)
+        self.whole: dict[int, int] = defaultdict(int)
+        self.users: dict[int, int] = defaultdict(int)
+        self.nameless = 0
+        self.ports: list[tuple[str, int, str]] = []
+
+    def add(self, request: Request, cards: Sequence[CardUse], ports: Sequence[tuple[str, int, str]] = ()) -> None:
+        self.amounts["cpu"] += request.cpu
+        self.amounts["memory"] += request.memory
+        self.amounts["pods"] += 1
+        for name, amount in request.extended:
+            self.amounts[name] += amount
+        for use in cards:
+            self.users[use.index] += 1
+            self.memory[use.index] += use.memory_mib
+            self.core[use.index] += use.core_percent
+            self.whole[use.index] += use.whole
+        if not cards:
+            self.nameless += request.cards or (1 if request.share else 0)
+        self.ports += ports
+
+    def offers(self) -> dict[str, int]:
+        node = self.node
+        return {"cpu": node.cpu, "memory": node.memory, "pods": node.max_pods, **dict(node.extended)}
+
+
+def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[str], policy: Policy) -> list[str]:
+    """Everything that is wrong with these placements, taken together; nothing for a sound plan."""
+    problems: list[str] = []
+    nodes = {node.name: node for node in snapshot.nodes}
+    gangs = {gang.key: gang for gang in snapshot.gangs}
+    used = {name: _Use(node) for name, node in nodes.items()}
+    queue_use: dict[QueueName, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    added: dict[QueueName, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    _count_standing(snapshot, used, queue_use)
+    seen: set[PodUid] = set()
+    touched: set[NodeName] = set()
+    for place in places:
+        gang = gangs.get(place.gang)
+        if gang is None:
+            problems.append(f"{place.gang} is not in the snapshot")
+            continue
+        members = {member.uid: member for member in gang.members}
+        shapes = {role.name: role.shape for role in gang.roles}
+        for slot in place.slots:
+            member, node = members.get(slot.uid), nodes.get(slot.node)
+            if member is None or member.state is not MemberState.WAITING or slot.uid in seen:
+                problems.append(f"{place.gang}/{slot.pod} does not wait to be placed")
+                continue
+            if node is None:
+                problems.append(f"{slot.pod}: node {slot.node} does not exist")
+                continue
+            seen.add(slot.uid)
+            shape = shapes[member.role]
+            problems += [f"{slot.pod} on {node.name}: {text}" for text in _refuses(node, shape)]
+            problems += [f"{slot.pod} on {node.name}: {text}" for text in _cards_wrong(node, shape.request, slot.cards)]
+            problems += [f"{slot.pod} on {node.name}: {text}" for text in _too_much(used[node.name], shape, slot)]
+            used[node.name].add(shape.request, slot.cards, shape.host_ports)
+            touched.add(node.name)
+            _charge(queue_use[gang.queue], shape.request, slot.cards, node)
+            _charge(added[gang.queue], shape.request, slot.cards, node)
+        problems += _minimums(gang, place)
+        problems += _domains(gang, place, nodes, levels)
+    problems += [text for name in sorted(touched) for text in _cards_over(used[name])]
+    problems += _capabilities(snapshot, queue_use, added)
+    return problems
+
+
+def _count_standing(
+    snapshot: Snapshot, used: dict[NodeName, _Use], queue_use: dict[QueueName, dict[str, Fraction]]
+) -> None:
+    queues: dict[str, QueueName] = {}
+    for gang in snapshot.gangs:
+        queues[gang.key] = gang.queue
+        shapes = {role.name: role.shape for role in gang.roles}
+        for member in gang.members:
+            if member.node is None or member.state not in HOLDS or member.role not in shapes:
+                continue
+            shape = shapes[member.role]
+            use = used.get(member.node)
+            if use is not None:
+                use.add(shape.request, member.cards, shape.host_ports)
+            _charge(queue_use[gang.queue], shape.request, member.cards, use.node if use is not None else None)
+    for occupant in snapshot.occupants:
+        if occupant.node in used:
+            used[occupant.node].add(occupant.request, occupant.cards, occupant.host_ports)
+    for hold in snapshot.holds:
+        if hold.node in used:
+            used[hold.node].add(hold.request, hold.cards)
+        if hold.gang in queues:
+            held_on = used[hold.node].node if hold.node in used else None
+            _charge(queue_use[queues[hold.gang]], hold.request, hold.cards, held_on)
+
+
+def _refuses(node: Node, shape: Shape) -> list[str]:
+    problems = []
+    if not node.ready or node.terminating:
+        problems.append("the node is not ready")
+    if any(node.labels.get(key) != value for key, value in shape.node_selector):
+        problems.append("nodeSelector does not match")
+    if shape.required_nodes and not any(
+        (term.labels or term.fields)
+        and all(_matches(one, node.labels.get(one.key)) for one in term.labels)
+        and all(_matches(one, node.name) for one in term.fields)
+        for term in shape.required_nodes
+    ):
+        problems.append("required node affinity does not match")
+    taints = list(node.taints)
+    if node.unschedulable:
+        taints.append(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))
+    problems += [
+        f"taint {taint.key}={taint.value}:{taint.effect} is not tolerated"
+        for taint in taints
+        if taint.effect in {"NoSchedule", "NoExecute"} and not any(_tolerates(one, taint) for one in shape.tolerations)
+    ]
+    return problems
+
+
+def _matches(requirement: Requirement, value: str | None) -> bool:
+    operator, values = requirement.operator, requirement.values
+    if operator == "Exists":
+        return value is not None
+    if operator == "DoesNotExist":
+        return value is None
+    if operator == "In":
+        return value in values if value is not None else False
+    if operator == "NotIn":
+        return value not in values if value is not None else True
+    if operator in {"Gt", "Lt"} and value is not None:
+        try:
+            difference = int(value) - int(values[0])
+        except ValueError:
+            return False
+        return difference > 0 if operator == "Gt" else difference < 0
+    return False
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    if toleration.effect not in {"", taint.effect}:
+        return False
+    if toleration.operator == "Exists":
+        return toleration.key in {"", taint.key}
+    return toleration.key == taint.key and toleration.value == taint.value
+
+
+def _cards_wrong(node: Node, request: Request, cards: Sequence[CardUse]) -> list[str]:
+    known = {card.index: card for card in node.cards}
+    if request.share is not None:
+        if node.card_mode is not CardMode.VOLCANO:
+            return ["a share on a node that gives out whole cards only"]
+        share = request.share
+        if len(cards) != 1 or cards[0].whole:
+            return [f"a share takes one card, the plan gives {len(cards)}"]
+        use = cards[0]
+        if (use.memory_mib, use.core_percent) != (share.memory_mib, share.core_percent):
+            return ["the share given is not the share asked for"]
+        return [] if use.index in known and known[use.index].healthy else [f"card {use.index} cannot be used"]
+    problems = []
+    if len(cards) != request.cards or len({use.index for use in cards}) != len(cards):
+        problems.append(f"asks {request.cards} cards, the plan gives {len(cards)}")
+    if request.cards and node.card_resource != request.card_resource:
+        problems.append(f"asks {request.card_resource}, the node has {node.card_resource}")
+    problems += [f"card {use.index} is not given whole" for use in cards if not use.whole]
+    problems += [f"card {use.index} is not healthy" for use in cards if use.index in known and not known[use.index].healthy]
+    return problems
+
+
+def _too_much(use: _Use, shape: Shape, slot: Slot) -> list[str]:
+    request, offers = shape.request, use.offers()
+    asked = {"cpu": request.cpu, "memory": request.memory, "pods": 1, **dict(request.extended)}
+    problems = [
+        f"{name}: {amount} asked, {offers.get(name, 0) - use.amounts[name]} free"
+        for name, amount in asked.items()
+        if amount > 0 and use.amounts[name] + amount > offers.get(name, 0)
+    ]
+    touched = {index for index, users in use.users.items() if users} | {one.index for one in slot.cards}
+    if slot.cards and len(touched) + use.nameless > use.node.allocatable_cards:
+        problems.append(f"{len(touched) + use.nameless} cards in use, {use.node.allocatable_cards} offered")
+    anywhere = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
+    problems += [
+        f"host port {port[1]} is taken"
+        for port in shape.host_ports
+        for other in use.ports
+        if port[:2] == other[:2] and (port[2] == other[2] or port[2] in anywhere or other[2] in anywhere)
+    ]
+    return problems
+
+
+def _cards_over(use: _Use) -> list[str]:
+    problems = []
+    cards = {card.index: card for card in use.node.cards}
+    for index, users in use.users.items():
+        card = cards.get(index)
+        if use.whole[index] and users > 1:
+            problems.append(f"{use.node.name}: card {index} is held whole and shared")
+        if use.core[index] > 100:
+            problems.append(f"{use.node.name}: card {index} at {use.core[index]} percent of its core")
+        if card is not None and use.memory[index] > card.memory_mib:
+            problems.append(f"{use.node.name}: card {index} at {use.memory[index]} of {card.memory_mib} MiB")
+    return problems
+
+
+def _minimums(gang: Gang, place: Place) -> list[str]:
+    placed: dict[str, int] = defaultdict(int)
+    for slot in place.slots:
+        placed[slot.role] += 1
+    counted: dict[str, int] = defaultdict(int)
+    for member in gang.members:
+        counted[member.role] += member.counts
+    problems = []
+    if sum(placed.values()) + sum(counted.values()) < gang.minimum:
+        problems.append(f"{gang.key}: {sum(placed.values()) + sum(counted.values())} pods of minimum {gang.minimum}")
+    problems += [
+        f"{gang.key}: role {role.name} has {placed[role.name] + counted[role.name]} pods of minimum {role.minimum}"
+        for role in gang.roles
+        if placed[role.name] + counted[role.name] < role.minimum
+    ]
+    return problems
+
+
+def _domains(gang: Gang, place: Place, nodes: dict[NodeName, Node], levels: Sequence[str]) -> list[str]:
+    standing = [m for m in gang.members if m.state in {MemberState.BOUND, MemberState.ASSUMED} and m.node in nodes]
+    problems = []
+    wishes: list[tuple[str, TopologyWish, list[NodeName]]] = [
+        (gang.key, gang.topology, [*_nodes_of(standing), *(slot.node for slot in place.slots)])
+    ]
+    for role in gang.roles:
+        mine = [slot.node for slot in place.slots if slot.role == role.name]
+        if mine:
+            there = _nodes_of([member for member in standing if member.role == role.name])
+            wishes.append((f"{gang.key} role {role.name}", role.topology, [*there, *mine]))
+    for name, wish, where in wishes:
+        level = _level(wish, levels)
+        if level is None:
+            continue
+        paths = {_path(nodes[node], levels, level) for node in where if node in nodes}
+        # A missing upper label may be inherited from siblings, so only labels that are there can tell two domains apart.
+        apart = any(len({path[depth] for path in paths} - {None}) > 1 for depth in range(len(next(iter(paths), ()))))
+        if apart or any(path[-1] is None for path in paths):
+            problems.append(f"{name}: not in one domain of its required level, but in {sorted(map(str, paths))}")
+    return problems
+
+
+def _nodes_of(members: Iterable[Member]) -> list[NodeName]:
+    return [member.node for member in members if member.node is not None]
+
+
+def _level(wish: TopologyWish, levels: Sequence[str]) -> int | None:
+    """The number of the required level; ``len(levels)``: the node itself."""
+    if wish.required_level:
+        for number, key in enumerate(levels):
+            if wish.required_level in {key, key.split("/")[-1]}:
+                return number
+        return len(levels)
+    above = [number for number, key in enumerate(levels) if key.split("/")[-1] not in HOST_LEVELS]
+    return above[-wish.required_tier] if 0 < wish.required_tier <= len(above) else None
+
+
+def _path(node: Node, levels: Sequence[str], level: int) -> tuple[str | None, ...]:
+    if level == len(levels):
+        return (node.name,)
+    return tuple(node.labels.get(key) for key in levels[: level + 1])
+
+
+def _charge(usage: dict[str, Fraction], request: Request, cards: Sequence[CardUse], node: Node | None) -> None:
+    usage["cpu"] += request.cpu
+    usage["memory"] += request.memory
+    for name, amount in request.extended:
+        usage[name] += amount
+    if request.cards:
+        usage["gpu"] += request.cards * 1_000_000
+        usage[request.card_resource] += request.cards * 1_000_000
+    elif request.share is not None:
+        sizes = {card.index: card.memory_mib for card in node.cards} if node is not None else {}
+        size = next((sizes[use.index] for use in cards if use.index in sizes), min(sizes.values(), default=0))
+        memory = Fraction(request.share.memory_mib * 1_000_000, size) if size else Fraction(0)
+        usage["gpu"] += max(memory, Fraction(request.share.core_percent * 10_000))
+
+
+def _capabilities(
+    snapshot: Snapshot,
+    queue_use: dict[QueueName, dict[str, Fraction]],
+    added: dict[QueueName, dict[str, Fraction]],
+) -> list[str]:
+    """Limits that the plan's own additions break; what was above a limit before is not the plan's doing."""
+    queues = {queue.name: queue for queue in snapshot.queues}
+    total = _summed(queue_use, queues)
+    more = _summed(added, queues)
+    problems = [f"queue {name} does not exist" for name in sorted(added) if name not in queues]
+    for name in sorted(more):
+        problems += [
+            f"queue {name}: {float(total[name][resource]):g} of {resource} used, capability {limit}"
+            for resource, limit in queues[name].capability.amounts.items()
+            if more[name][resource] > 0 and total[name][resource] > limit
+        ]
+    return problems
+
+
+def _summed(
+    usage: dict[QueueName, dict[str, Fraction]], queues: dict[QueueName, Queue]
+) -> dict[QueueName, dict[str, Fraction]]:
+    total: dict[QueueName, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    for name, amounts in usage.items():
+        path: list[QueueName] = []
+        current: QueueName | None = name
+        while current is not None and current in queues and current not in path:
+            path.append(current)
+            for resource, amount in amounts.items():
+                total[current][resource] += amount
+            current = queues[current].parent
+    return total

@@ -1,0 +1,82 @@
+"""Why a gang waits: a closed set of codes, each with its sentence for people.
+
+A sentence names things and gives numbers, the same in the CLI, Events and conditions. `NEVER` are the codes under which
+nothing but a change of the job, the queue or the nodes themselves will help; such gangs stand in no line.
+"""
+
+from enum import StrEnum
+
+from muster.model.quantity import format_bytes, format_cpu
+from muster.model.units import ONE_CARD
+
+
+class Reason(StrEnum):
+    """Every code that a pending instruction may carry."""
+
+    NO_NODES = "NO_NODES"
+    """There is no node at all, or none is ready."""
+    NO_MATCHING_NODE = "NO_MATCHING_NODE"
+    """Nodes exist, but the predicates leave none; the counts say which predicate."""
+    NOT_ENOUGH_ROOM = "NOT_ENOUGH_ROOM"
+    CARD_SHARE_TOO_LARGE = "CARD_SHARE_TOO_LARGE"
+    """No single card has that much free."""
+    SHARING_NOT_AVAILABLE = "SHARING_NOT_AVAILABLE"
+    """No node's device plugin gives out shares."""
+    TOPOLOGY_UNFIT = "TOPOLOGY_UNFIT"
+    """Enough room in all, but in no domain of the required level."""
+    TOPOLOGY_LEVEL_UNKNOWN = "TOPOLOGY_LEVEL_UNKNOWN"
+    QUEUE_UNKNOWN = "QUEUE_UNKNOWN"
+    QUEUE_CLOSED = "QUEUE_CLOSED"
+    QUEUE_CAPABILITY = "QUEUE_CAPABILITY"
+    """The queue, or a parent, is at its limit now."""
+    NEVER_FITS = "NEVER_FITS"
+    """Larger than the queue's limit or than the whole cluster."""
+    TOO_FEW_PODS = "TOO_FEW_PODS"
+    """Fewer pods exist (or are free to run) than the minimum."""
+    NO_PODGROUP = "NO_PODGROUP"
+    POD_SPECS_DIFFER = "POD_SPECS_DIFFER"
+    UNIT_TRAP = "UNIT_TRAP"
+    VOLUME_UNSUPPORTED = "VOLUME_UNSUPPORTED"
+    DRA_UNSUPPORTED = "DRA_UNSUPPORTED"
+    POD_AFFINITY_UNSUPPORTED = "POD_AFFINITY_UNSUPPORTED"
+    SPREAD_UNSUPPORTED = "SPREAD_UNSUPPORTED"
+    BEHIND = "BEHIND"
+    """It fits by itself; gangs ahead of it take the room."""
+    FREEING = "FREEING"
+    """Jobs are leaving to make room for it."""
+    BACKOFF = "BACKOFF"
+    PAUSED = "PAUSED"
+
+
+NEVER = frozenset(
+    {
+        Reason.NEVER_FITS,
+        Reason.QUEUE_UNKNOWN,
+        Reason.UNIT_TRAP,
+        Reason.VOLUME_UNSUPPORTED,
+        Reason.DRA_UNSUPPORTED,
+        Reason.POD_AFFINITY_UNSUPPORTED,
+        Reason.SPREAD_UNSUPPORTED,
+        Reason.SHARING_NOT_AVAILABLE,
+        Reason.TOPOLOGY_LEVEL_UNKNOWN,
+        Reason.NO_PODGROUP,
+        Reason.POD_SPECS_DIFFER,
+    }
+)
+
+
+def format_amount(resource: str, amount: int) -> str:
+    """An amount of a queue's resource for people: cards from millionths, cores from thousandths."""
+    if resource == "cpu":
+        return f"{format_cpu(amount)} cores"
+    if resource in {"memory", "ephemeral-storage"}:
+        return format_bytes(amount)
+    if resource == "gpu" or resource.endswith("/gpu") or resource.startswith("gpu."):
+        cards = amount / ONE_CARD
+        return f"{cards:g} {'card' if cards == 1 else 'cards'}"
+    return f"{amount} {resource}"
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{number} {one if number == 1 else many or one + 's'}"

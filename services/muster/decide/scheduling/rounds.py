@@ -1,0 +1,191 @@
+"""One decision, in the numbered steps of DESIGN 6."""
+
+from collections.abc import Iterable
+
+import msgspec
+import numpy as np
+
+from muster.decide.asks import Ask, ask_of
+from muster.decide.explain import Explainer
+from muster.decide.fleet import Fleet, Mask
+from muster.decide.memory import CoreMemory, gang_started, mix_key, requests_seen, shape_key, without_expired
+from muster.decide.ordering import Line, gang_key_order
+from muster.decide.placement.expand import slots_of
+from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.solver import Solve, solve_here
+from muster.decide.placement.validate import validate
+from muster.decide.reasons import Reason
+from muster.decide.room import Room, held_by
+from muster.decide.scheduling.holds import hold_of
+from muster.decide.scheduling.state import Round, least_charge
+from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of, tree_of
+from muster.model.instructions import Instruction, Pending, Place
+from muster.model.policy import Policy
+from muster.model.pods import Shape
+from muster.model.snapshot import Snapshot
+from muster.model.units import GangKey, QueueName
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen now, and what the core remembers from here on."""
+
+    instructions: tuple[Instruction, ...]
+    memory: CoreMemory
+
+
+def decide(
+    snapshot: Snapshot,
+    memory: CoreMemory,
+    now: float,
+    policy: Policy,
+    *,
+    solve: Solve = solve_here,
+    fleet: Fleet | None = None,
+) -> Decision:
+    """Decide what starts, and say of everything else why it waits.
+
+    ``fleet`` may be given by a caller that kept it from the last decision: it must be of the same nodes and levels.
+    ``solve`` carries out one CP-SAT call; the shell passes its own to be able to stop it.
+    """
+    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels)
+    held = tuple(held_by(snapshot))
+    room = Room(fleet, held)
+    tree = tree_of(snapshot, room)
+    asks = {gang.key: ask_of(gang) for gang in snapshot.gangs}
+    asks = {key: ask for key, ask in asks.items() if ask.waiting or not ask.gang.complete}
+    holds = {key: hold for key, ask in asks.items() if (hold := hold_of(ask, tree, memory, now)) is not None}
+    free = [ask for key, ask in asks.items() if key not in holds and ask.waiting]
+    empty = Room(fleet)
+    hopeful = [ask for ask in free if fits_empty(empty, ask)]
+
+    set_shares(tree, total_of(fleet), demand_of(fleet, tree, hopeful))
+    work = Round(room, tree, policy.packing, blocked=_blocked(fleet, memory, now, hopeful))
+    failed = serve_minimums(work, hopeful)
+    serve_surplus(work, hopeful)
+
+    places = _places(work, snapshot, policy)
+    started = {place.gang for place in places}
+    explainer = Explainer(work, held=held, empty=empty)
+    waiting = [ask for key, ask in asks.items() if key not in started]
+    pending = explainer.pending(waiting, holds)
+    memory = without_expired(memory, now=now, keep=policy.timeouts.backoff_max)
+    return Decision(instructions=(*places, *pending), memory=_remember(memory, work, started))
+
+
+def fits_empty(empty: Room, ask: Ask) -> bool:
+    """Whether an empty cluster could hold the minimums, role by role; the quick test for hopeless gangs."""
+    memo = empty.fleet.memo
+    total = 0
+    for role in ask.roles:
+        key = ("empty", role.shape)
+        if key not in memo:
+            memo[key] = int(capacity(empty, role.shape).sum())
+        fits = memo[key]
+        assert isinstance(fits, int)
+        if fits < role.need:
+            return False
+        total += min(fits, len(role.waiting))
+    return total >= max(ask.minimum, 1)
+
+
+def demand_of(fleet: Fleet, tree: Tree, asks: Iterable[Ask]) -> dict[QueueName, Amounts]:
+    """Usage plus what placeable gangs ask, on every level of the tree."""
+    demand: dict[QueueName, Amounts] = {name: dict(usage) for name, usage in tree.usage.items()}
+    for ask in asks:
+        for role in ask.roles:
+            charge = demand_charge(fleet, role.shape.request)
+            for queue in tree.path(ask.gang.queue):
+                add(demand[queue], charge, len(role.waiting))
+    return demand
+
+
+def serve_minimums(work: Round, asks: Iterable[Ask]) -> list[Ask]:
+    """Broken gangs first, then queue by queue; what did not fit, in the order it was tried."""
+    failed: list[Ask] = []
+    lacking = [ask for ask in asks if ask.minimum > 0]
+    broken = sorted((ask for ask in lacking if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
+    for ask in broken:
+        if not work.admit(ask):
+            failed.append(ask)
+    line = Line(work.tree, (ask for ask in lacking if not ask.gang.broken), lambda ask: least_charge(work.room, ask))
+    while (ask := line.next()) is not None:
+        if not work.admit(ask):
+            failed.append(ask)
+    return failed
+
+
+def serve_surplus(work: Round, asks: Iterable[Ask]) -> None:
+    """Pods above the minimums, one by one, of gangs that stand or were placed in this round."""
+    candidates = [ask for ask in asks if ask.minimum == 0 or ask.gang.key in work.landed]
+    left: dict[GangKey, list[int]] = {}
+    for ask in candidates:
+        counts = [len(role.waiting) for role in ask.roles]
+        for landed in work.landed.get(ask.gang.key, ()):
+            counts[landed.role] -= 1
+        if any(counts):
+            left[ask.gang.key] = counts
+    line = Line(work.tree, (ask for ask in candidates if ask.gang.key in left), lambda ask: _one_pod(work, ask, left))
+    while (ask := line.next()) is not None:
+        counts = left[ask.gang.key]
+        for number, count in enumerate(counts):
+            if count and work.grow(ask, number):
+                counts[number] -= 1
+                break
+            counts[number] = 0  # the room only shrinks within a round: this role is done
+        if any(counts):
+            line.again(ask)
+
+
+def _one_pod(work: Round, ask: Ask, left: dict[GangKey, list[int]]) -> Amounts:
+    number = next(number for number, count in enumerate(left[ask.gang.key]) if count)
+    return demand_charge(work.room.fleet, ask.roles[number].shape.request)
+
+
+def _blocked(fleet: Fleet, memory: CoreMemory, now: float, asks: Iterable[Ask]) -> dict[Shape, Mask]:
+    """Rows that refused a shape a moment ago."""
+    active = [one for one in memory.nodes if one.until > now and one.node in fleet.row_of]
+    blocked: dict[Shape, Mask] = {}
+    if not active:
+        return blocked
+    for shape in {role.shape for ask in asks for role in ask.roles}:
+        key = shape_key(shape)
+        rows = [fleet.row_of[one.node] for one in active if one.shape == key]
+        if rows:
+            mask = np.zeros(fleet.size, dtype=np.bool_)
+            mask[rows] = True
+            blocked[shape] = mask
+    return blocked
+
+
+def _places(work: Round, snapshot: Snapshot, policy: Policy) -> list[Place]:
+    """The instructions; nothing leaves without passing the validator."""
+    places = [
+        Place(gang=key, gang_uid=work.asks[key].gang.uid, slots=slots_of(work.room.fleet, work.asks[key], landed))
+        for key, landed in work.landed.items()
+        if landed
+    ]
+    problems = validate(snapshot, places, levels=snapshot.topology_levels, policy=policy)
+    if problems:
+        raise PlanRejectedError(problems)
+    return places
+
+
+class PlanRejectedError(RuntimeError):
+    """The validator found a plan that breaks a rule: nothing may be committed. The message lists what is wrong."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("the plan breaks rules: " + "; ".join(problems))
+        self.problems = problems
+
+
+def _remember(memory: CoreMemory, work: Round, started: set[GangKey]) -> CoreMemory:
+    seen: dict[str, int] = {}
+    for key in started:
+        ask = work.asks[key]
+        for landed in work.landed[key]:
+            mix = mix_key(ask.roles[landed.role].shape)
+            seen[mix] = seen.get(mix, 0) + 1
+    return requests_seen(memory, seen)
+
+
+__all__ = ["Decision", "Pending", "PlanRejectedError", "Reason", "decide", "gang_started"]

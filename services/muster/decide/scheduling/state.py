@@ -1,0 +1,99 @@
+"""The working state of one decision: the room, the queues' usage, and what has been placed so far in this round."""
+
+from collections.abc import Iterable, Sequence
+
+from muster.decide.asks import Ask
+from muster.decide.placement.greedy import Greedy, Landed
+from muster.decide.room import Room
+from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
+from muster.model.gangs import Gang
+from muster.model.policy import Packing
+from muster.model.pods import Shape
+from muster.model.units import GangKey
+from muster.decide.fleet import Mask
+
+
+class Round:
+    """What one decision has done so far; `admit` adds a gang's minimum, `undo` takes it back."""
+
+    def __init__(self, room: Room, tree: Tree, packing: Packing, *, blocked: dict[Shape, Mask] | None = None) -> None:
+        self.room = room
+        self.tree = tree
+        self.packing = packing
+        self.blocked = blocked or {}
+        self.landed: dict[GangKey, list[Landed]] = {}
+        self.asks: dict[GangKey, Ask] = {}
+
+    def greedy(self, *, largest_cards: bool = False) -> Greedy:
+        """The greedy over this round's room."""
+        return Greedy(self.room, self.packing, blocked=self.blocked, largest_cards=largest_cards)
+
+    def admit(self, ask: Ask) -> bool:
+        """Place what the gang's minimums lack, under every capability; False leaves everything as it was."""
+        gang = ask.gang
+        if self.tree.over_capability(gang.queue, least_charge(self.room, ask)) is not None:
+            return False
+        has_share = any(role.shape.request.share is not None for role in ask.roles)
+        for largest_cards in (False, True) if has_share else (False,):
+            mark = self.room.mark()
+            landed = self.greedy(largest_cards=largest_cards).minimum(ask)
+            if landed is None:
+                return False
+            if self.keep(ask, landed):
+                return True
+            self.room.rollback(mark)
+        return False
+
+    def keep(self, ask: Ask, landed: Sequence[Landed]) -> bool:
+        """Charge pods that are in the room already; False, with nothing charged, when a capability forbids it."""
+        charge = self.charge_of(ask, landed)
+        queue = ask.gang.queue
+        if self.tree.over_capability(queue, charge) is not None:
+            return False
+        self.tree.charge(queue, charge)
+        self.asks[ask.gang.key] = ask
+        self.landed.setdefault(ask.gang.key, []).extend(landed)
+        return True
+
+    def grow(self, ask: Ask, role_number: int) -> bool:
+        """Place one pod more of a role."""
+        queue = ask.gang.queue
+        if self.tree.over_capability(queue, smallest_charge(self.room.fleet, ask.roles[role_number].shape.request)):
+            return False
+        mark = self.room.mark()
+        landed = self.greedy().surplus(ask, self.landed.get(ask.gang.key, ()), role_number)
+        if landed is None:
+            return False
+        if self.keep(ask, [landed]):
+            return True
+        self.room.rollback(mark)
+        return False
+
+    def charge_of(self, ask: Ask, landed: Iterable[Landed]) -> Amounts:
+        """What the queue is charged for these pods."""
+        charge: Amounts = {}
+        fleet = self.room.fleet
+        for one in landed:
+            add(charge, charge_at(fleet, ask.roles[one.role].shape.request, fleet.names[one.row], one.cards))
+        return charge
+
+
+def least_charge(room: Room, ask: Ask) -> Amounts:
+    """The least that a gang's minimum phase can be charged: role minimums, and the cheapest pods up to the gang's."""
+    charge: Amounts = {}
+    fleet = room.fleet
+    rest = ask.need
+    for role in ask.roles:
+        if role.need:
+            add(charge, smallest_charge(fleet, role.shape.request), role.need)
+            rest -= role.need
+    spare = [smallest_charge(fleet, role.shape.request) for role in ask.roles if len(role.waiting) > role.need]
+    if rest > 0 and spare:
+        for resource in sorted({name for one in spare for name in one}):
+            charge[resource] = charge.get(resource, 0) + rest * min(one.get(resource, 0) for one in spare)
+    return charge
+
+
+def gang_asks(gangs: Iterable[Gang], asks: dict[GangKey, Ask]) -> list[Ask]:
+    """The asks of these gangs, in their order."""
+    return [asks[gang.key] for gang in gangs if gang.key in asks]

@@ -1,0 +1,244 @@
+"""Shares: what queues use, are entitled to and may never exceed.
+
+    usage(queue)    bound + assumed + leaving + held, summed up the parents; cards in millionths, so 0.2 of a card is exact
+    entitled        deserved (at least guarantee) …
+    share           … plus what is left of the cluster, by weight, among siblings that still ask (exact fractions)
+    capability      a limit on every level
+
+If a queue names any deserved, an unnamed `gpu` is 0 and unnamed cpu and memory are not governed; if it names none, it is
+entitled to nothing. Shares order queues; they never stop a placement, capability does.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+
+from muster.decide.fleet import Fleet
+from muster.decide.room import HOLDING, Room
+from muster.model.gangs import Gang
+from muster.model.pods import CardUse, Request
+from muster.model.snapshot import Snapshot
+from muster.model.units import ONE_CARD, NodeName, QueueName
+from muster.model.workloads import Queue, QueueState
+
+Amounts = dict[str, int]
+GPU = "gpu"
+
+
+def add(amounts: Amounts, more: Mapping[str, int], times: int = 1) -> None:
+    """Add in place."""
+    for name, amount in more.items():
+        amounts[name] = amounts.get(name, 0) + times * amount
+
+
+def share_part(request: Request, card_memory_mib: int) -> int:
+    """The millionths of a card that a share is charged: the larger of its memory and core part, rounded up."""
+    share = request.share
+    if share is None:
+        return 0
+    memory = -(-share.memory_mib * ONE_CARD // card_memory_mib) if card_memory_mib else 0
+    return max(memory, share.core_percent * ONE_CARD // 100)
+
+
+def base_charge(request: Request) -> Amounts:
+    """What a pod is charged apart from a share of a card."""
+    charge: Amounts = {}
+    if request.cpu:
+        charge["cpu"] = request.cpu
+    if request.memory:
+        charge["memory"] = request.memory
+    if request.cards:
+        charge[GPU] = request.cards * ONE_CARD
+        charge[request.card_resource] = request.cards * ONE_CARD
+    for name, amount in request.extended:
+        if amount:
+            charge[name] = charge.get(name, 0) + amount
+    return charge
+
+
+def charge_on(request: Request, card_memory_mib: int) -> Amounts:
+    """What a pod is charged when its share lies on a card of this memory."""
+    charge = base_charge(request)
+    part = share_part(request, card_memory_mib)
+    if part:
+        charge[GPU] = charge.get(GPU, 0) + part
+    return charge
+
+
+def card_memory(fleet: Fleet, row: int, cards: Iterable[CardUse]) -> int:
+    """Memory of the card that a share is on; the node's smallest when nobody told which."""
+    for use in cards:
+        position = fleet.position_of[row].get(use.index)
+        if position is not None:
+            return int(fleet.card_memory[row, position])
+    sizes = fleet.card_memory[row][fleet.card_usable[row]]
+    return int(sizes.min()) if sizes.size else 0
+
+
+def charge_at(fleet: Fleet, request: Request, node: NodeName, cards: Iterable[CardUse]) -> Amounts:
+    """What a pod is charged on the node where it stands."""
+    if request.share is None:
+        return base_charge(request)
+    row = fleet.row_of.get(node)
+    return charge_on(request, 0 if row is None else card_memory(fleet, row, cards))
+
+
+def smallest_charge(fleet: Fleet, request: Request) -> Amounts:
+    """What an unplaced pod will be charged at least: on the largest card, for a share."""
+    if request.share is None:
+        return base_charge(request)
+    return charge_on(request, int(fleet.card_memory.max(initial=0)))
+
+
+def demand_charge(fleet: Fleet, request: Request) -> Amounts:
+    """What an unplaced pod is taken to ask: a share by the smallest card that could take it."""
+    share = request.share
+    if share is None:
+        return base_charge(request)
+    sizes = fleet.card_memory[fleet.card_usable & (fleet.card_memory >= max(share.memory_mib, 1))]
+    return charge_on(request, int(sizes.min()) if sizes.size else 0)
+
+
+class Tree:
+    """The queues, their parents, and what each uses; a queue that names an unknown parent, or itself, stands at the top."""
+
+    def __init__(self, queues: Iterable[Queue]) -> None:
+        self.queues: dict[QueueName, Queue] = {queue.name: queue for queue in sorted(queues, key=lambda q: q.name)}
+        self.paths: dict[QueueName, tuple[QueueName, ...]] = {name: self._path(name) for name in self.queues}
+        self.children: dict[QueueName | None, list[QueueName]] = defaultdict(list)
+        for name, path in self.paths.items():
+            self.children[path[1] if len(path) > 1 else None].append(name)
+        self.usage: dict[QueueName, Amounts] = {name: {} for name in self.queues}
+        self.shares: dict[QueueName, dict[str, Fraction]] = {}
+
+    def _path(self, name: QueueName) -> tuple[QueueName, ...]:
+        path = [name]
+        parent = self.queues[name].parent
+        while parent is not None and parent in self.queues and parent not in path:
+            path.append(parent)
+            parent = self.queues[parent].parent
+        return tuple(path)
+
+    def path(self, name: QueueName) -> tuple[QueueName, ...]:
+        """The queue and its parents, itself first; empty when it is unknown."""
+        return self.paths.get(name, ())
+
+    def charge(self, name: QueueName, amounts: Mapping[str, int], times: int = 1) -> None:
+        """Count usage of a queue, on every level."""
+        for queue in self.path(name):
+            add(self.usage[queue], amounts, times)
+
+    def open(self, name: QueueName) -> bool:
+        """Whether the queue and all its parents take jobs."""
+        return all(self.queues[queue].state in {QueueState.OPEN, QueueState.UNKNOWN} for queue in self.path(name))
+
+    def over_capability(self, name: QueueName, amounts: Mapping[str, int]) -> tuple[QueueName, str, int, int] | None:
+        """The first level whose capability these amounts would exceed: queue, resource, usage, capability."""
+        for queue in self.path(name):
+            limits = self.queues[queue].capability
+            for resource, limit in limits.amounts.items():
+                asked = amounts.get(resource, 0)
+                used = self.usage[queue].get(resource, 0)
+                if asked > 0 and used + asked > limit:
+                    return queue, resource, used, limit
+        return None
+
+    def room_below_capability(self, name: QueueName, amounts: Mapping[str, int]) -> int:
+        """How many times these amounts still fit under every capability; a large number when nothing limits them."""
+        times = 1 << 40
+        for queue in self.path(name):
+            for resource, limit in self.queues[queue].capability.amounts.items():
+                asked = amounts.get(resource, 0)
+                if asked > 0:
+                    times = min(times, max(0, limit - self.usage[queue].get(resource, 0)) // asked)
+        return times
+
+    def governed(self, name: QueueName, resource: str) -> bool:
+        """Whether a share of this resource is spoken of for this queue."""
+        deserved = self.queues[name].deserved
+        return not deserved or resource == GPU or deserved.get(resource) is not None
+
+    def entitled(self, name: QueueName, resource: str) -> int:
+        """Deserved, at least the guarantee; meaningful for governed resources."""
+        queue = self.queues[name]
+        return max(queue.deserved.get(resource) or 0, queue.guarantee.get(resource) or 0)
+
+
+def tree_of(snapshot: Snapshot, room: Room) -> Tree:
+    """The queues with their usage: every member that holds room, and every hold of an open entry."""
+    tree = Tree(snapshot.queues)
+    queue_of: dict[str, QueueName] = {}
+    for gang in snapshot.gangs:
+        queue_of[gang.key] = gang.queue
+        _charge_gang(tree, gang, room.fleet)
+    for hold in snapshot.holds:
+        queue = queue_of.get(hold.gang)
+        if queue is not None:
+            tree.charge(queue, charge_at(room.fleet, hold.request, hold.node, hold.cards))
+    return tree
+
+
+def _charge_gang(tree: Tree, gang: Gang, fleet: Fleet) -> None:
+    requests = {role.name: role.shape.request for role in gang.roles}
+    plain: dict[str, int] = defaultdict(int)
+    for member in gang.members:
+        if member.node is None or member.state not in HOLDING:
+            continue
+        request = requests.get(member.role)
+        if request is None:
+            continue
+        if request.share is None:
+            plain[member.role] += 1
+        else:
+            tree.charge(gang.queue, charge_at(fleet, request, member.node, member.cards))
+    for role, count in plain.items():
+        tree.charge(gang.queue, base_charge(requests[role]), count)  # type: ignore[index]
+
+
+def total_of(fleet: Fleet) -> Amounts:
+    """What the whole cluster offers, by resource."""
+    ready = fleet.ready
+    total: Amounts = {name: int(fleet.total[ready, column].sum()) for name, column in fleet.dimensions.items()}
+    del total["pods"]
+    total[GPU] = int(fleet.allocatable_cards[ready].sum()) * ONE_CARD
+    for resource in sorted({str(name) for name in fleet.card_resources.tolist()}):
+        total[resource] = int(fleet.allocatable_cards[ready & (fleet.card_resources == resource)].sum()) * ONE_CARD
+    return total
+
+
+def set_shares(tree: Tree, total: Mapping[str, int], demand: Mapping[QueueName, Amounts]) -> None:
+    """Give every queue its share: entitled, then the rest by weight among siblings that still ask, from the top down.
+
+    ``demand`` is usage plus what placeable gangs ask, by queue with their parents.
+    """
+    tree.shares = {name: {} for name in tree.queues}
+    for resource, amount in total.items():
+        _split(tree, None, resource, Fraction(amount), demand)
+
+
+def _split(
+    tree: Tree, parent: QueueName | None, resource: str, amount: Fraction, demand: Mapping[QueueName, Amounts]
+) -> None:
+    children = tree.children.get(parent, [])
+    if not children:
+        return
+    asked = {name: Fraction(demand.get(name, {}).get(resource, 0)) for name in children}
+    limit = {}
+    for name in children:
+        capability = tree.queues[name].capability.get(resource)
+        limit[name] = asked[name] if capability is None else min(asked[name], Fraction(capability))
+    share = {name: Fraction(tree.entitled(name, resource)) for name in children}
+    left = amount - sum((min(share[name], limit[name]) for name in children), Fraction(0))
+    hungry = [name for name in children if limit[name] > share[name] and tree.governed(name, resource)]
+    while left > 0 and hungry:
+        weights = sum(max(1, tree.queues[name].weight) for name in hungry)
+        grant = {name: left * max(1, tree.queues[name].weight) / weights for name in hungry}
+        full = [name for name in hungry if share[name] + grant[name] >= limit[name]]
+        for name in full or hungry:
+            more = limit[name] - share[name] if full else grant[name]
+            share[name] += more
+            left -= more
+        hungry = [name for name in hungry if name not in full] if full else []
+    for name in children:
+        tree.shares[name][resource] = share[name]
+        _split(tree, name, resource, share[name], demand)
