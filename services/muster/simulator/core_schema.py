@@ -162,14 +162,22 @@ class _Compiler:
 
 
 _COMPILER = _Compiler(_PARSED)
+_METADATA = _COMPILER.checker("ObjectMeta")
 _CHECKERS: Mapping[str, Checker] = {resource: _COMPILER.checker(name) for resource, name in KINDS.items()}
 
 
 def check_core(resource: str, obj: JsonObject) -> list[str]:
     """Drop unknown fields of a built-in object in place and answer their paths; WrongTypeError names a bad field."""
     checker = _CHECKERS.get(resource)
-    if checker is None:
-        return []
+    return check_metadata(obj) if checker is None else _run(checker, obj)
+
+
+def check_metadata(obj: JsonObject) -> list[str]:
+    """As `check_core` for a kind of which only the metadata is known."""
+    return [f"metadata.{path}" for path in _run(_METADATA, obj.get("metadata"))]
+
+
+def _run(checker: Checker, obj: Any) -> list[str]:
     try:
         return checker(obj) or []
     except WrongTypeError as error:

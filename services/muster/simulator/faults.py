@@ -77,6 +77,8 @@ class Faults:
     def __init__(self) -> None:
         self.rules: list[Fault] = []
         self.http_expired = False
+        self._held: set[str] = set()
+        self._release = asyncio.Event()
         self._store: Store | None = None
 
     def attach(self, store: "Store") -> None:
@@ -93,6 +95,21 @@ class Faults:
             self._store.compact(resource)
         return self._end_watches("expired", resource, final=expired_line())
 
+    def hold_watches(self, resource: str = "*") -> None:
+        """Let the open and coming watches (of one resource) say nothing until `release_watches`: a stale view."""
+        self._held.add(resource)
+
+    def release_watches(self) -> None:
+        """Let all held watches go on; what they missed is sent, or they are cut when it was too much."""
+        self._held.clear()
+        released, self._release = self._release, asyncio.Event()
+        released.set()
+
+    async def released(self, resource: str) -> None:
+        """Return when watches of the resource are not held."""
+        while not self._held.isdisjoint({"*", resource}):
+            await self._release.wait()
+
     def _end_watches(self, reason: str, resource: str | None, *, final: bytes) -> int:
         if self._store is None:
             raise RuntimeError("faults: attach a store first (a SimulatedServer does)")
@@ -108,9 +125,10 @@ class Faults:
         return rule
 
     def clear(self) -> None:
-        """Drop all rules."""
+        """Drop all rules and release held watches."""
         self.rules.clear()
         self.http_expired = False
+        self.release_watches()
 
     def find(self, *, verb: str, resource: str, user_agent: str) -> Fault | None:
         """The first rule that applies to a request."""

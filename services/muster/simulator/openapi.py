@@ -11,7 +11,8 @@ from muster.simulator.discovery import SERVER_VERSION, group_versions, types_of
 from muster.simulator.errors import JsonObject, no_such_path
 from muster.simulator.resources import Registry, ResourceType
 
-PROTOBUF_V2_TYPE = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF_V2_ACCEPT = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+PROTOBUF_V2_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"  # "@" is no legal media type
 _INFO = {"title": "Kubernetes (simulated)", "version": SERVER_VERSION["gitVersion"]}
 _PARAMETERS = [
     {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}

@@ -167,7 +167,7 @@ class Reader:
             if first:
                 await response.write(first)
             if not first.endswith(expired_line()):
-                await self._follow(response, watch, options, encoder)
+                await self._follow(response, watch, options, encoder, key=key)
             await response.write_eof()
         finally:
             self._store.unwatch(key, watch)
@@ -199,7 +199,7 @@ class Reader:
         return encoder.changes(inside, options)
 
     async def _follow(
-        self, response: web.StreamResponse, watch: Watch, options: ListOptions, encoder: "_Encoder"
+        self, response: web.StreamResponse, watch: Watch, options: ListOptions, encoder: "_Encoder", *, key: str
     ) -> None:
         loop = asyncio.get_running_loop()
         end = loop.time() + (options.timeout or DEFAULT_WATCH_SECONDS)
@@ -213,6 +213,7 @@ class Reader:
                 if options.bookmarks:
                     await response.write(encoder.bookmark())
                 continue
+            await self._faults.released(key)
             lines = encoder.changes(watch.take(), options)
             if lines:
                 await response.write(lines)
@@ -270,7 +271,7 @@ class _Encoder:
             if self._plain and event_type == change.type:
                 lines.append(change.encoded)
             else:
-                lines.append(watch_line(event_type, self._raw(change.record)))
+                lines.append(watch_line(event_type, self._raw(change.shown(event_type))))
         return b"".join(lines)
 
     def bookmark(self, *, annotations: dict[str, str] | None = None) -> bytes:

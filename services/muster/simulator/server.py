@@ -183,7 +183,7 @@ class SimulatedServer:
             case ["apis", group, version]:
                 return json_object(discovery.api_resources(registry, group, version))
             case ["openapi", "v2"]:
-                if openapi.PROTOBUF_V2_TYPE in request.headers.get("Accept", ""):
+                if openapi.PROTOBUF_V2_ACCEPT in request.headers.get("Accept", ""):
                     headers = {"Content-Type": openapi.PROTOBUF_V2_TYPE}
                     return web.Response(body=openapi.document_v2_protobuf(), headers=headers)
                 return json_object(openapi.document_v2())

@@ -225,9 +225,9 @@ class Store:
         content_type: str,
         subresource: str | None = None,
         dry_run: bool = False,
-        inspect: Callable[[JsonObject], None] | None = None,
+        inspect: Callable[[JsonObject], JsonObject] | None = None,
     ) -> Record:
-        """As `patch`, for a body nobody else holds; `inspect` sees the patched object before admission."""
+        """As `patch`, for a body nobody else holds; `inspect` may refuse or clean the patched object."""
         old = self.record(resource_type, namespace, name)
         current = scale_of(resource_type, old.obj) if subresource == "scale" else old.obj
         patched = apply_patch(resource_type, current, body, content_type=content_type)
@@ -237,7 +237,7 @@ class Store:
         if (metadata.get("namespace") or "") != (namespace or ""):
             raise bad_request("metadata.namespace: a patch must not change the namespace")
         if inspect is not None:
-            inspect(patched)
+            patched = inspect(patched)
         return self._replace(resource_type, patched, old=old, subresource=subresource, dry_run=dry_run)
 
     def delete(

@@ -67,6 +67,13 @@ class Change:
             return MODIFIED if before else ADDED
         return DELETED if before else None
 
+    def shown(self, event_type: str) -> Record:
+        """What an event carries: for an object that left a selector, its last matching state under this version."""
+        if event_type != DELETED or self.type == DELETED or self.old is None:
+            return self.record
+        left = {**self.old.obj, "metadata": {**self.old.obj["metadata"], "resourceVersion": str(self.version)}}
+        return Record(left, orjson.dumps(left), self.version)
+
 
 def watch_line(event_type: str, raw: bytes) -> bytes:
     """One event of a watch stream."""

@@ -129,9 +129,14 @@ class Writer:
         mode = request.query.get("fieldValidation", "")
         headers: dict[str, str] = {}
 
-        def inspect(patched: JsonObject) -> None:
-            if target.subresource != "scale":
-                headers.update(checked_fields(target, patched, mode, owned=False))
+        def inspect(patched: JsonObject) -> JsonObject:
+            if target.subresource == "scale":
+                return patched
+            copied: JsonObject = orjson.loads(
+                orjson.dumps(patched)
+            )  # the patched object shares parts with the stored one
+            headers.update(checked_fields(target, copied, mode))
+            return copied if copied != patched else patched
 
         record = self._store.patch_owned(
             view.stored,
