@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import aiohttp
+import yaml
 
 from muster.kube.errors import KubeError, Unauthorized, Unavailable, error_from_reply
 from muster.kube.transport import Query
@@ -56,7 +57,7 @@ class _Source:
                     client_configuration=configuration,
                     persist_config=False,
                 )
-        except (ConfigException, OSError, ValueError, TypeError, KeyError) as error:
+        except (ConfigException, yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             where = "in-cluster configuration" if self.kubeconfig is None else f"kubeconfig {self.kubeconfig}"
             raise ConfigurationError(f"{where}: {error}") from error
         token = configuration.api_key.get("BearerToken")

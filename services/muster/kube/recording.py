@@ -98,6 +98,7 @@ class EventRecorder:
         self._timing: Timing = timing or SystemTiming()
         self._waiting: OrderedDict[_Key, _Pending] = OrderedDict()
         self._recorded: OrderedDict[_Key, _Recorded] = OrderedDict()
+        self._in_flight = 0
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -156,7 +157,7 @@ class EventRecorder:
             async with asyncio.timeout(self._limits.closing_timeout):
                 await self.drained()
         except TimeoutError:
-            self.dropped += sum(pending.count for pending in self._waiting.values())
+            self.dropped += self._in_flight + sum(pending.count for pending in self._waiting.values())
             self._waiting.clear()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
@@ -168,11 +169,14 @@ class EventRecorder:
             while self._waiting:
                 await self._take_token()
                 key, pending = self._waiting.popitem(last=False)
+                self._in_flight = pending.count
                 try:
                     await self._write(key, pending)
+                    self._in_flight = 0
                 except KubeError:
                     # Events are a courtesy: a failure is counted for the metrics and not retried.
                     self.failed += 1
+                    self._in_flight = 0
             self._wake.clear()
             self._idle.set()
 
