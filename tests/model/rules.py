@@ -1,0 +1,38 @@
+"""The rules that can be left out, each with the sentence of the protocol that it stands for."""
+
+COMMIT_RULES: dict[str, str] = {
+    "A-epoch-stop": "whoever reads a newer leader entry stops for good",
+    "A-expected-sequence-of-view": "an append expects the last sequence applied to the view that decided, never one fetched",
+    "A-one-append-in-flight": "one append in flight",
+    "A-read-after-unknown": "after an unknown result LEDGER is read before anything is decided or done",
+    "A-one-open-entry": "at most one open entry per gang",
+    "B-close-only-on-state": "a bind entry closes only when STATE shows every member bound; a 201 closes nothing",
+    "B-freshness-hold": "a reader holds the slots of a closed entry until its own view has reached the freshness that the closing entry names",
+    "C-touch-on-takeover": "a take-over touches every uid named in open entries before it decides",
+    "C-touch-all-named": "whatever STATE shows",
+    "C-touch-answer": "a touch counts when its answer shows the moved resourceVersion, not when it was sent",
+    "C-rv-precondition": "every Binding and eviction carries the resourceVersion that was read with the fence",
+    "C-first-attempt-fenced": "the first attempt included",
+    "C-fence-monotone": "a touch moves the fence only upwards",
+    "C-token-of-both": "an executor's token is the higher of its entry and its leader entry",
+    "D-undo-touch": "an undoing touches every member with its sequence first",
+    "D-close-on-fence": "an undoing closes when STATE shows each member unbound with that fence",
+    "D-gone-is-fresh": "an absent pod is gone only in a view that has reached the freshness at which its uid was named",
+    "D-terminating-holds": "a terminating pod is still bound",
+    "D-room-held-until-close": "room is held until the undoing closes",
+    "D-release-new-undoing": "a broken gang whose entry was closed is released by a new undoing",
+    "F-uid-named": "no Binding for a uid that no open entry names",
+    "F-new-uid-no-slot": "a new uid never inherits a slot",
+    "F-vanished-node": "a bind to a node that has vanished counts as unbound",
+    "H-incarnation-above": "a re-created store starts above every old sequence",
+    "H-touch-all-unbound": "the first take-over of an incarnation touches all our unbound pods",
+    "H-touch-bound-too": "and the bound ones, which an eviction of the lost store may still name",
+    "H-touch-until-first-bind": "and so does every later take-over, until a bind of this incarnation shows that one was finished",
+    "H-view-past-the-loss": "the pods to touch come from a view at or past the new leader entry",
+    "H-view-past-the-touches": "and it decides in a view that shows their fences, for what a touch found bound no entry remembers",
+}
+
+RULES: dict[str, str] = {**COMMIT_RULES}
+
+LIVENESS_RULES = frozenset({"C-token-of-both"})
+"""Rules whose absence breaks no promise but stops all progress: found by settling every state fairly."""

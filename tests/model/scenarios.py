@@ -1,0 +1,182 @@
+"""Small instances: each names what goes wrong in it. p0 leads at the start (leader entry, sequence 1); p1 stands by."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tests.model.explore import Explorable
+from tests.model.ledger import BIND, CLOSE, LEADER, UNBOUND, Entry, Slot
+from tests.model.protocol import CommitProtocol, Gang
+from tests.model.world import Budget, Leader, Pod, Role, Room, World
+
+Build = Callable[[frozenset[str]], Explorable]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An instance: `build(without)` makes its model; exploration stops at `limit` states (all of them unless `bounded`)."""
+
+    title: str
+    build: Build
+    limit: int = 60_000
+    bounded: bool = False
+    settle_every: int = 50
+
+
+def commit(
+    title: str,
+    gangs: tuple[Gang, ...],
+    budget: Budget,
+    *,
+    nodes: int = 1,
+    absent: tuple[int, ...] = (),
+    bound: tuple[int, ...] = (),
+    settle_every: int = 50,
+    limit: int = 60_000,
+) -> Scenario:
+    """A scenario of the commit protocol: at the start every pod exists unbound but the `absent` ones, and the gangs in `bound` are placed."""
+    names = 1 + max(name for gang in gangs for name in gang.members)
+    pods = tuple(None if name in absent else Pod(name, UNBOUND) for name in range(names))
+    ledger = [Entry(LEADER, 1)]
+    for number in bound:
+        slots = tuple(
+            Slot(name, name, node)
+            for name, node in zip(gangs[number].members, gangs[number].placements[0], strict=True)
+        )
+        ledger += [Entry(BIND, 1, number, slots, 0, 1), Entry(CLOSE, 1, refers=len(ledger) + 1, fresh=1)]
+        places = {slot.name: Pod(slot.name, slot.node) for slot in slots}
+        pods = tuple(places.get(name, pod) for name, pod in enumerate(pods))
+    rooms = (Room.OURS,) * nodes
+    leading = Leader(Role.DECIDING, pods, rooms, 1, 1, 1, 0, 0, len(ledger))
+    standby = Leader(Role.STANDBY, pods, rooms, 1)
+    generations = tuple(-1 if name in absent else 0 for name in range(names))
+    start = World(pods, rooms, (leading, standby), budget, tuple(ledger), generations=generations, epoch=1, floor=1)
+    return Scenario(
+        title, lambda without: CommitProtocol(gangs, start, without=without), limit, settle_every=settle_every
+    )
+
+
+ONE_CARD = (Gang((0,), ((0,),)), Gang((1,), ((0,),)))
+PAIR_AND_ONE = (Gang((0, 1), ((0, 1),)), Gang((2,), ((0,),)))
+
+SCENARIOS: dict[str, Scenario] = {
+    "takeover": commit(
+        "two gangs want one card; the leader pauses while its requests linger, another takes over",
+        ONE_CARD,
+        Budget(acquire=1, bind=2, undo=1),
+    ),
+    "undo": commit(
+        "a gang of two is undone while its Bindings linger, and another wants its room",
+        PAIR_AND_ONE,
+        Budget(bind=2, undo=1),
+        nodes=2,
+    ),
+    "two places": commit(
+        "a gang has two places to choose from, and the leader changes",
+        (Gang((0,), ((0,), (1,))),),
+        Budget(acquire=1, bind=2, undo=1),
+        nodes=2,
+    ),
+    "appends": commit(
+        "appends linger and their answers are lost, across a take-over",
+        ONE_CARD,
+        Budget(acquire=1, bind=2, slow_append=1),
+    ),
+    "touches": commit(
+        "a touch of the deposed leader lingers", ONE_CARD, Budget(acquire=1, bind=2, undo=1, slow_touch=1)
+    ),
+    "recreated": commit(
+        "a bound pod is deleted and comes back under its name with a new uid",
+        ONE_CARD,
+        Budget(acquire=1, bind=1, delete=1, recreate=1, undo=1),
+        bound=(0,),
+    ),
+    "declared": commit(
+        "a gang is placed before its pod exists, and the leader changes as it appears",
+        ONE_CARD,
+        Budget(acquire=1, bind=1, undo=1, recreate=1),
+        absent=(0,),
+    ),
+    "broken": commit(
+        "a member of a closed gang is deleted", PAIR_AND_ONE, Budget(bind=1, undo=1, delete=1), nodes=2, bound=(0,)
+    ),
+    "vanished": commit("a node vanishes under a Binding", PAIR_AND_ONE, Budget(bind=2, undo=1, vanish=1), nodes=2),
+    "foreign": commit("another scheduler takes the room", PAIR_AND_ONE, Budget(bind=1, undo=1, foreign=1), nodes=2),
+    "lost store": commit(
+        "the LEDGER is emptied while a Binding lingers", ONE_CARD, Budget(acquire=1, bind=2, lose_store=1)
+    ),
+    "lost undoing": commit(
+        "the LEDGER is emptied while an eviction lingers", ONE_CARD[:1], Budget(acquire=1, bind=1, undo=1, lose_store=1)
+    ),
+    "lost twice over": commit(
+        "the LEDGER is emptied, and the first leader of the new one stops half-way through its take-over",
+        ONE_CARD,
+        Budget(acquire=2, bind=1, lose_store=1),
+    ),
+    "lost declared": commit(
+        "the LEDGER is emptied as a declared pod appears",
+        ONE_CARD,
+        Budget(acquire=1, bind=2, recreate=1, lose_store=1),
+        absent=(0, 1),
+    ),
+}
+
+BREAKS: dict[str, str] = {
+    "A-epoch-stop": "takeover",
+    "A-expected-sequence-of-view": "takeover",
+    "A-one-append-in-flight": "appends",
+    "A-read-after-unknown": "appends",
+    "A-one-open-entry": "two places",
+    "B-close-only-on-state": "undo",
+    "B-freshness-hold": "takeover",
+    "C-touch-on-takeover": "takeover",
+    "C-touch-all-named": "declared",
+    "C-touch-answer": "touches",
+    "C-rv-precondition": "undo",
+    "C-first-attempt-fenced": "undo",
+    "C-fence-monotone": "touches",
+    "C-token-of-both": "takeover",
+    "D-undo-touch": "undo",
+    "D-close-on-fence": "undo",
+    "D-gone-is-fresh": "declared",
+    "D-terminating-holds": "takeover",
+    "D-room-held-until-close": "undo",
+    "D-release-new-undoing": "broken",
+    "F-uid-named": "declared",
+    "F-new-uid-no-slot": "recreated",
+    "F-vanished-node": "vanished",
+    "H-incarnation-above": "lost store",
+    "H-touch-all-unbound": "lost store",
+    "H-touch-bound-too": "lost undoing",
+    "H-touch-until-first-bind": "lost twice over",
+    "H-view-past-the-loss": "lost declared",
+    "H-view-past-the-touches": "lost store",
+}
+"""Rule → the scenario that breaks without it."""
+
+WALKED: dict[str, Scenario] = {
+    "everything": commit(
+        "two gangs of two and a single share three cards while everything goes wrong",
+        (Gang((0, 1), ((0, 1), (1, 2))), Gang((2, 3), ((0, 2), (1, 2))), Gang((4,), ((0,), (1,)))),
+        Budget(
+            acquire=3,
+            bind=4,
+            undo=3,
+            slow_append=1,
+            slow_touch=1,
+            recreate=3,
+            delete=1,
+            vanish=1,
+            foreign=0,
+            lose_store=1,
+        ),
+        nodes=3,
+        absent=(3,),
+    ),
+    "three cards": commit(
+        "two gangs of two and a single share three cards, and leaders change",
+        (Gang((0, 1), ((0, 1), (1, 2))), Gang((2, 3), ((0, 2), (1, 2))), Gang((4,), ((0,), (1,)))),
+        Budget(acquire=3, bind=4, undo=3, slow_append=1, slow_touch=1, recreate=2, foreign=1),
+        nodes=3,
+    ),
+}
+"""Larger instances, walked at random instead of exhausted."""
