@@ -1,7 +1,7 @@
 """What a gang asks of the room now: per role the pods that wait and what its minimums still lack.
 
-    minimum phase   every role's `need` and the gang's `need`, together or not at all
-    surplus phase   the pods beyond that, one by one, when all minimums have been served
+minimum phase   every role's `need` and the gang's `need`, together or not at all
+surplus phase   the pods beyond that, one by one, when all minimums have been served
 """
 
 import msgspec

@@ -20,8 +20,8 @@ from muster.decide.scheduling.holds import Held
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.topology import domain_name, domains, level_name, resolve
 from muster.model.instructions import Pending
-from muster.model.quantity import format_bytes, format_cpu
 from muster.model.pods import Shape, TopologyWish
+from muster.model.quantity import format_bytes, format_cpu
 from muster.model.units import GangKey, QueueName
 
 Numbers = dict[str, int | str]
@@ -329,4 +329,3 @@ def _request_text(shape: Shape) -> str:
     if request.cpu or request.memory:
         return f"{format_cpu(request.cpu)} cores, {format_bytes(request.memory)}"
     return "no resources"
-

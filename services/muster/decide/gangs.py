@@ -24,7 +24,7 @@ from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Wo
 PREEMPTABLE = "volcano.sh/preemptable"
 
 
-def build_snapshot(
+def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its order
     nodes: Iterable[Node],
     pods: Iterable[Pod],
     podgroups: Iterable[PodGroup],
@@ -71,13 +71,11 @@ def build_snapshot(
         if group is None and not mine:
             continue
         order += 1
-        gang = _gang(key, group, mine, promised, classes, policy, order=order, closing=closing, ending=ending)
+        gang = _gang(key, group, mine, promised, classes, policy=policy, order=order, closing=closing, ending=ending)
         used |= {member.uid for member in gang.members if member.state is MemberState.ASSUMED}
         gangs.append(gang)
     bound = {pod.uid: pod.node for pod in all_pods if pod.node is not None}
-    loose = tuple(
-        hold for uid, hold in sorted(promised.items()) if uid not in used and bound.get(uid) != hold.node
-    )
+    loose = tuple(hold for uid, hold in sorted(promised.items()) if uid not in used and bound.get(uid) != hold.node)
     return Snapshot(
         nodes=tuple(sorted(nodes, key=lambda node: node.name)),
         queues=tuple(sorted(queues, key=lambda queue: queue.name)),
@@ -165,8 +163,8 @@ def _gang(
     pods: Sequence[Pod],
     promised: Mapping[PodUid, Hold],
     classes: Mapping[str, PriorityClass],
-    policy: Policy,
     *,
+    policy: Policy,
     order: int,
     closing: set[str],
     ending: set[str],
@@ -188,9 +186,7 @@ def _gang(
     value = classes.get(named)
     priority = value.value if value is not None else max((pod.priority for pod in pods), default=0)
     preemptible = not any(
-        holder.get(PREEMPTABLE) == "false"
-        for pod in pods
-        for holder in (pod.annotations, pod.labels)
+        holder.get(PREEMPTABLE) == "false" for pod in pods for holder in (pod.annotations, pod.labels)
     )
     if group is not None and (group.annotations.get(PREEMPTABLE) or group.labels.get(PREEMPTABLE)) == "false":
         preemptible = False

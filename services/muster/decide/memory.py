@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from muster.model.policy import Timeouts
 from muster.model.pods import Shape
+from muster.model.policy import Timeouts
 from muster.model.units import GangKey, NodeName
 
 CORE = "scheduling"

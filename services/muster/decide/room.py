@@ -206,7 +206,9 @@ class Room:
             position = fleet.position_of[row].get(use.index)
             if position is None:
                 continue
-            self.card_memory[row, position] += sign * (fleet.card_memory[row, position] if use.whole else use.memory_mib)
+            self.card_memory[row, position] += sign * (
+                fleet.card_memory[row, position] if use.whole else use.memory_mib
+            )
             self.card_core[row, position] += sign * (fleet.card_core[row, position] if use.whole else use.core_percent)
             self.card_users[row, position] -= sign
         if cards:
@@ -220,7 +222,7 @@ class Room:
 
     def untouched(self) -> Mask:
         """Cards [row, position] that nobody is on and that can be used."""
-        return self.fleet.card_usable & (self.card_users == 0)
+        return np.asarray(self.fleet.card_usable & (self.card_users == 0), dtype=np.bool_)
 
     def whole_cards(self, row: int, count: int) -> tuple[CardUse, ...]:
         """``count`` untouched cards of one node, of one link group where one has enough (the tightest), lowest first."""

@@ -195,7 +195,7 @@ class Greedy:
             room = int(self._capacity(role.shape, rows).sum())
             for count in range(min(missing, len(role.waiting) - role.need, room), 0, -1):
                 own = [one for one in landed if one.role == number]
-                placed = self._role_in_domain(number, role, count, rows, cluster, own)
+                placed = self._role_in_domain(number, role, count, rows, cluster, own=own)
                 if placed is not None:
                     landed += placed
                     missing -= count
@@ -209,6 +209,7 @@ class Greedy:
         count: int,
         rows: Mask | None,
         cluster: Ints | None,
+        *,
         own: Sequence[Landed] = (),
     ) -> list[Landed] | None:
         standing = [*self._rows_of(role.standing), *(landed.row for landed in own)]
@@ -259,9 +260,7 @@ class Greedy:
         shape, fleet = role.shape, self.room.fleet
         share = shape.request.share
         assert share is not None
-        slots = order_cards(
-            self.room, shape, self.packing, np.flatnonzero(fits), largest_first=self.largest_cards
-        )
+        slots = order_cards(self.room, shape, self.packing, np.flatnonzero(fits), largest_first=self.largest_cards)
         left = fits.copy()
         for row, position, takes, fresh in zip(
             slots.rows.tolist(), slots.positions.tolist(), slots.fits.tolist(), slots.fresh.tolist(), strict=True
@@ -298,9 +297,13 @@ def size_key(shape: Shape) -> tuple[int, int, int, int, int]:
 def role_orders(ask: Ask) -> list[tuple[int, ...]]:
     """Orders in which roles are tried: largest first, as declared, smallest first; each only once."""
     declared = tuple(range(len(ask.roles)))
-    largest = tuple(sorted(declared, key=lambda number: (tuple(-part for part in size_key(ask.roles[number].shape)), number)))
+    largest = tuple(
+        sorted(declared, key=lambda number: (tuple(-part for part in size_key(ask.roles[number].shape)), number))
+    )
     smallest = tuple(reversed(largest))
     bound = tuple(
-        sorted(declared, key=lambda n: (not ask.roles[n].shape.node_selector, *(-p for p in size_key(ask.roles[n].shape))))
+        sorted(
+            declared, key=lambda n: (not ask.roles[n].shape.node_selector, *(-p for p in size_key(ask.roles[n].shape)))
+        )
     )
     return list(dict.fromkeys((largest, bound, declared, smallest)))

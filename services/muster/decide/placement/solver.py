@@ -17,7 +17,7 @@ def solve_here(model: Any, parameters: Any) -> Any:
     except ImportError:
         return None
     solver = cp_model.CpSolver()
-    solver.parameters.CopyFrom(parameters)
+    solver.parameters.copy_from(parameters)
     solver.solve(cp_model.CpModel(model))
     return solver.response_proto
 

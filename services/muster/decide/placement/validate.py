@@ -13,9 +13,8 @@ from muster.model.gangs import Gang, Member, MemberState
 from muster.model.instructions import Place, Slot
 from muster.model.nodes import CardMode, Node, Taint
 from muster.model.pods import CardUse, Request, Requirement, Shape, Toleration, TopologyWish
-from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import NodeName, PodUid, QueueName
+from muster.model.units import CardIndex, NodeName, PodUid, QueueName
 from muster.model.workloads import Queue
 
 HOLDS = (MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING)
@@ -28,10 +27,10 @@ class _Use:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.amounts: dict[str, int] = defaultdict(int)
-        self.memory: dict[int, int] = defaultdict(int)
-        self.core: dict[int, int] = defaultdict(int)
-        self.whole: dict[int, int] = defaultdict(int)
-        self.users: dict[int, int] = defaultdict(int)
+        self.memory: dict[CardIndex, int] = defaultdict(int)
+        self.core: dict[CardIndex, int] = defaultdict(int)
+        self.whole: dict[CardIndex, int] = defaultdict(int)
+        self.users: dict[CardIndex, int] = defaultdict(int)
         self.nameless = 0
         self.ports: list[tuple[str, int, str]] = []
 
@@ -55,7 +54,7 @@ class _Use:
         return {"cpu": node.cpu, "memory": node.memory, "pods": node.max_pods, **dict(node.extended)}
 
 
-def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[str], policy: Policy) -> list[str]:
+def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[str]) -> list[str]:
     """Everything that is wrong with these placements, taken together; nothing for a sound plan."""
     problems: list[str] = []
     nodes = {node.name: node for node in snapshot.nodes}
@@ -192,7 +191,9 @@ def _cards_wrong(node: Node, request: Request, cards: Sequence[CardUse]) -> list
     if request.cards and node.card_resource != request.card_resource:
         problems.append(f"asks {request.card_resource}, the node has {node.card_resource}")
     problems += [f"card {use.index} is not given whole" for use in cards if not use.whole]
-    problems += [f"card {use.index} is not healthy" for use in cards if use.index in known and not known[use.index].healthy]
+    problems += [
+        f"card {use.index} is not healthy" for use in cards if use.index in known and not known[use.index].healthy
+    ]
     return problems
 
 

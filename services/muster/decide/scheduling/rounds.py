@@ -20,8 +20,8 @@ from muster.decide.scheduling.holds import hold_of
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of, tree_of
 from muster.model.instructions import Instruction, Pending, Place
-from muster.model.policy import Policy
 from muster.model.pods import Shape
+from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, QueueName
 
@@ -63,7 +63,7 @@ def decide(
     failed = serve_minimums(work, hopeful)
     serve_surplus(work, hopeful)
 
-    places = _places(work, snapshot, policy)
+    places = _places(work, snapshot)
     started = {place.gang for place in places}
     explainer = Explainer(work, held=held, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
@@ -104,13 +104,11 @@ def serve_minimums(work: Round, asks: Iterable[Ask]) -> list[Ask]:
     failed: list[Ask] = []
     lacking = [ask for ask in asks if ask.minimum > 0]
     broken = sorted((ask for ask in lacking if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
-    for ask in broken:
-        if not work.admit(ask):
-            failed.append(ask)
+    failed += [ask for ask in broken if not work.admit(ask)]
     line = Line(work.tree, (ask for ask in lacking if not ask.gang.broken), lambda ask: least_charge(work.room, ask))
-    while (ask := line.next()) is not None:
-        if not work.admit(ask):
-            failed.append(ask)
+    while (turn := line.next()) is not None:
+        if not work.admit(turn):
+            failed.append(turn)
     return failed
 
 
@@ -125,15 +123,15 @@ def serve_surplus(work: Round, asks: Iterable[Ask]) -> None:
         if any(counts):
             left[ask.gang.key] = counts
     line = Line(work.tree, (ask for ask in candidates if ask.gang.key in left), lambda ask: _one_pod(work, ask, left))
-    while (ask := line.next()) is not None:
-        counts = left[ask.gang.key]
+    while (turn := line.next()) is not None:
+        counts = left[turn.gang.key]
         for number, count in enumerate(counts):
-            if count and work.grow(ask, number):
+            if count and work.grow(turn, number):
                 counts[number] -= 1
                 break
             counts[number] = 0  # the room only shrinks within a round: this role is done
         if any(counts):
-            line.again(ask)
+            line.again(turn)
 
 
 def _one_pod(work: Round, ask: Ask, left: dict[GangKey, list[int]]) -> Amounts:
@@ -157,14 +155,14 @@ def _blocked(fleet: Fleet, memory: CoreMemory, now: float, asks: Iterable[Ask]) 
     return blocked
 
 
-def _places(work: Round, snapshot: Snapshot, policy: Policy) -> list[Place]:
+def _places(work: Round, snapshot: Snapshot) -> list[Place]:
     """The instructions; nothing leaves without passing the validator."""
     places = [
         Place(gang=key, gang_uid=work.asks[key].gang.uid, slots=slots_of(work.room.fleet, work.asks[key], landed))
         for key, landed in work.landed.items()
         if landed
     ]
-    problems = validate(snapshot, places, levels=snapshot.topology_levels, policy=policy)
+    problems = validate(snapshot, places, levels=snapshot.topology_levels)
     if problems:
         raise PlanRejectedError(problems)
     return places

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Sequence
 
 from muster.decide.asks import Ask
+from muster.decide.fleet import Mask
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
 from muster.model.gangs import Gang
-from muster.model.policy import Packing
 from muster.model.pods import Shape
+from muster.model.policy import Packing
 from muster.model.units import GangKey
-from muster.decide.fleet import Mask
 
 
 class Round:
