@@ -26,7 +26,7 @@ class CardExporter:
     def __init__(self, kubelets: Kubelets) -> None:
         self._kubelets = kubelets
         self._registry = CollectorRegistry()
-        self._registry.register(self)  # type: ignore[arg-type]
+        self._registry.register(self)
         self._runner: web.AppRunner | None = None
         self.url = ""
 

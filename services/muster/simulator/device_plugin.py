@@ -79,7 +79,9 @@ class StockPlugin:
     """NVIDIA's plugin: whole cards, chosen by kubelet: one link group when it can, in the order of the cards' UUID hashes."""
 
     def advertise(self, cards: NodeCards) -> Advertisement:
-        """Cards only; lost ones stay in the capacity."""
+        """Cards only; lost ones stay in the capacity. A node without cards runs no plugin and offers none."""
+        if not cards.states:
+            return Advertisement({}, {}, {})
         return Advertisement({GPU: len(cards.states)}, {GPU: len(cards.healthy())}, {})
 
     def demand(self, pod: Pod) -> Demand:

@@ -205,7 +205,7 @@ class NodePods:
         life.requests = pod_requests(pod)
         demand = self.plugin.demand(pod)
         refused = self._planned_refusal(life, pod) or self._unfit(life, pod)
-        if refused is None and demand:
+        if refused is None and demand and self._spec.cards:
             refused = self._allocate(life, pod, demand)
         if refused is not None:
             self._reject(life, pod, refused)
