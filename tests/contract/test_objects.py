@@ -322,3 +322,14 @@ async def test_deleting_a_collection_removes_what_its_selector_matches_and_nothi
     for gone in (first, second):
         (await api.get(api.core("configmaps", gone["metadata"]["name"]))).refused(404, "NotFound")
     (await api.get(api.core("configmaps", third["metadata"]["name"]))).ok()
+
+
+async def test_a_foreground_deletion_waits_behind_a_finalizer(api: Api):
+    made = await api.create_config_map("foreground")
+    path = api.core("configmaps", made["metadata"]["name"])
+    answer = (await api.delete(path, {"propagationPolicy": "Foreground"})).ok()
+    assert answer.body["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert answer.body["metadata"]["deletionTimestamp"]
+    # A garbage collector removes the finalizer, if one runs; otherwise this does.
+    assert (await api.patch(path, {"metadata": {"finalizers": None}})).status in {200, 404}
+    await api.eventually(path, lambda answer: answer.status == 404)
