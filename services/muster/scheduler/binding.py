@@ -42,7 +42,7 @@ def may_bind_now(world: World, wanted: tuple[tuple[OpenEntry, Slot], ...]) -> li
         return list(wanted)
     allocating = {pod.node for pod in world.pods.values() if pod.node in serial and _allocating(pod)}
     allowed: list[tuple[OpenEntry, Slot]] = []
-    taken: set[NodeName] = {node for node in allocating if node is not None}
+    taken: set[NodeName] = set(allocating)
     for entry, slot in wanted:
         if slot.node in serial and slot.cards:
             if slot.node in taken:

@@ -1,0 +1,165 @@
+"""`muster get`: jobs, nodes or queues, as the scheduler sees them."""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from muster import client
+from muster.bus.queries import GangRow, NodeRow, QueueRow
+from muster.cli.connection import add_connection, connected
+from muster.cli.errors import CommandError
+from muster.cli.follow import print_events
+from muster.cli.words import cards, plural, span
+
+EPILOG = """examples:
+  muster get                          every job that waits or runs
+  muster get team-a/llm-7f3c          one job
+  muster get 20260102-1500-1f --watch follow a submission until it ends
+  muster get nodes                    nodes and their cards
+  muster get queues --json
+"""
+NODES = frozenset({"nodes", "node", "no"})
+QUEUES = frozenset({"queues", "queue", "q"})
+JOBS = frozenset({"jobs", "job", "gangs", "gang"})
+
+
+def add(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "get",
+        help="jobs, nodes, queues",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("what", nargs="?", default="jobs", help="jobs (default), nodes, queues, or a job's name")
+    parser.add_argument("name", nargs="?", default="", help="one node, domain, queue or job")
+    parser.add_argument("--namespace", "-n", default="", help="only this namespace")
+    parser.add_argument("--all", "-a", action="store_true", help="finished jobs too")
+    parser.add_argument("--watch", "-w", action="store_true", help="follow the submission with this id")
+    add_connection(parser)
+    parser.set_defaults(run=run)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Ask and print."""
+    what = arguments.what.lower()
+    async with connected(arguments) as muster:
+        if arguments.watch:
+            return await print_events(muster.job(arguments.name or arguments.what), as_json=arguments.json)
+        if what in NODES:
+            return await _nodes(muster, arguments)
+        if what in QUEUES:
+            return await _queues(muster, arguments)
+        wanted = arguments.name if what in JOBS else arguments.what
+        return await _jobs(muster, arguments, wanted)
+
+
+async def _jobs(muster: client.Muster, arguments: argparse.Namespace, wanted: str) -> int:
+    reply = await muster.gangs(namespace=arguments.namespace, finished=arguments.all or bool(wanted))
+    rows = [row for row in reply.gangs if not wanted or _named(row, wanted)]
+    if wanted and not rows:
+        raise CommandError(f"no job {wanted!r}; muster get --all lists every job that is known")
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(rows)))
+        return 0
+    table = _table("JOB", "QUEUE", "STATE", "PODS", "CARDS", "NODES", "AGE", "WHY")
+    for row in rows:
+        where = ", ".join(row.nodes) if len(row.nodes) <= 2 else plural(len(row.nodes), "node")
+        position = f"{row.position}. " if row.position else ""
+        age = span(time.time() - row.submitted) if row.submitted else "–"
+        table.add_row(
+            row.gang, row.queue, row.state, f"{row.bound}/{row.members}", cards(row.cards), where, age,
+            f"{position}{row.message}",
+        )  # fmt: skip
+    _show(table, "no job waits or runs")
+    return 0
+
+
+async def _nodes(muster: client.Muster, arguments: argparse.Namespace) -> int:
+    reply = await muster.nodes(domain=arguments.name)
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(reply)))
+        return 0
+    table = _table("NODE", "WHERE", "CARDS", "FREE", "MODEL", "MODE", "PODS", "STATE")
+    for row in reply.nodes:
+        table.add_row(
+            row.name, " ".join(row.domains.values()), card_bar(row), cards(row.free_cards), row.gpu_model,
+            row.card_mode, str(row.pods), _node_state(row),
+        )  # fmt: skip
+    _show(table, "no nodes")
+    if reply.nodes and not arguments.name:
+        blocks = ", ".join(
+            f"{block.cards} in {block.level.rpartition('/')[2]} {block.domain}" for block in reply.largest_free
+        )
+        print(f"{cards(reply.used_cards)} of {cards(reply.total_cards)} cards used; largest free blocks: {blocks}")
+    return 0
+
+
+async def _queues(muster: client.Muster, arguments: argparse.Namespace) -> int:
+    reply = await muster.queues(queue=arguments.name)
+    if arguments.name and not reply.queues:
+        raise CommandError(f"no queue {arguments.name!r}")
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(reply)))
+        return 0
+    table = _table("QUEUE", "USED", "DESERVED", "CAP", "PENDING", "OLDEST", "STATE")
+    for row in reply.queues:
+        table.add_row(
+            row.name, cards(row.used), cards(row.deserved), cards(row.capability), _pending(row),
+            span(time.time() - row.oldest_since) if row.oldest_since else "–", row.state,
+        )  # fmt: skip
+    _show(table, "no queues")
+    return 0
+
+
+def card_bar(row: NodeRow) -> str:
+    """One sign a card: ``█`` whole, ``▄`` shared, ``░`` promised, ``·`` free, ``x`` not healthy."""
+    signs = []
+    for cell in row.cards:
+        if not cell.healthy:
+            signs.append("x")
+        elif cell.held:
+            signs.append("░")
+        elif cell.whole:
+            signs.append("█")
+        else:
+            signs.append("▄" if cell.gangs else "·")
+    return "".join(signs)
+
+
+def _named(row: GangRow, wanted: str) -> bool:
+    return wanted in {row.gang, row.gang.rpartition("/")[2]} or row.gang.rpartition("/")[2].startswith(f"{wanted}-")
+
+
+def _node_state(row: NodeRow) -> str:
+    if not row.ready:
+        return "NotReady"
+    return "cordoned" if row.cordoned else "Ready"
+
+
+def _pending(row: QueueRow) -> str:
+    if not row.pending_gangs:
+        return "–"
+    return f"{plural(row.pending_gangs, 'gang')}, {cards(row.pending)}"
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="")
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number < len(columns) - 1, overflow="fold")
+    return table
+
+
+def _show(table: Table, empty: str) -> None:
+    console = Console(highlight=False)
+    if not table.row_count:
+        console.print(empty)
+        return
+    # In a pipe nothing is cut: the width of a terminal is a matter of the terminal.
+    console.print(table) if console.is_terminal else Console(highlight=False, width=240).print(table)

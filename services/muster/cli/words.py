@@ -1,0 +1,24 @@
+"""Numbers and times as people read them."""
+
+from muster.model.units import ONE_CARD
+
+
+def cards(millionths: int | None) -> str:
+    """Cards: ``8``, ``0.5``, ``–`` for nothing."""
+    if millionths is None:
+        return "–"
+    return f"{millionths / ONE_CARD:.2f}".rstrip("0").rstrip(".")
+
+
+def span(seconds: float) -> str:
+    """A duration: ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
+    amount = max(0.0, seconds)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if amount >= size * (2 if unit == "d" else 1):
+            return f"{amount / size:.0f} {unit}"
+    return f"{amount:.0f} s"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """``1 gang``, ``2 gangs``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
