@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 JsonObject = dict[str, Any]
 
 
@@ -94,8 +96,6 @@ def quoted(value: object) -> str:
     if isinstance(value, str):
         return '"' + value.replace('"', '\\"') + '"'
     if isinstance(value, dict | list):
-        import orjson
-
         return orjson.dumps(value).decode()
     return str(value)
 

@@ -134,10 +134,9 @@ def parse_list_options(query: Mapping[str, str], target: Target) -> ListOptions:
         if path == "metadata.name" and operator == "=":
             name = value
     resource = "events" if key == "events.events.k8s.io" else key
-    selector = both(
-        label_predicate(query.get("labelSelector", "")),
-        field_predicate([("metadata.name", "=", name)] if target.name else triples, resource=resource),
-    )
+    if target.name is not None:
+        triples = [("metadata.name", "=", target.name)]
+    selector = both(label_predicate(query.get("labelSelector", "")), field_predicate(triples, resource=resource))
     version_text = query.get("resourceVersion", "")
     if version_text and not version_text.isdigit():
         raise ApiError(

@@ -18,31 +18,19 @@ import orjson
 from muster.simulator import admission, deletion, pods
 from muster.simulator.clock import Clock, RealClock, timestamp
 from muster.simulator.definitions import CRD_KEY, established, resource_type_of
-from muster.simulator.errors import (
-    STALE,
-    ApiError,
-    JsonObject,
-    already_exists,
-    bad_request,
-    conflict,
-    forbidden_field,
-    invalid,
-    invalid_value,
-    not_found,
-    required,
-    unsupported_media_type,
-)
-from muster.simulator.patching import (
-    APPLY_PATCH,
-    JSON_PATCH,
-    MERGE_PATCH,
-    STRATEGIC_MERGE_PATCH,
-    json_patch,
-    merge_patch,
-    strategic_merge,
-)
+from muster.simulator.errors import ApiError, JsonObject, already_exists, bad_request, invalid, not_found, required
+from muster.simulator.patching import MERGE_PATCH
 from muster.simulator.resources import Registry, ResourceType, built_in_types
-from muster.simulator.scaling import scale_of, with_scale
+from muster.simulator.scaling import scale_of
+from muster.simulator.transitions import (
+    KEPT_BY_SERVER,
+    apply_patch,
+    check_finalizers,
+    check_preconditions,
+    check_version,
+    is_new_generation,
+    next_state,
+)
 from muster.simulator.watching import ADDED, DELETED, MODIFIED, Change, Record, Selector, Table, Watch
 
 __all__ = ["ApiError", "Change", "JsonObject", "Record", "Store", "private_copy"]
@@ -53,7 +41,6 @@ LOG_SIZE = 32_768
 WATCH_CAPACITY = 16_384
 SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
 def private_copy(obj: Mapping[str, Any]) -> JsonObject:
@@ -155,7 +142,7 @@ class Store:
         key = (metadata.get("namespace", ""), name)
         table = self.table(resource_type.key)
         now = self.clock.now()
-        for field in (*_KEPT_BY_SERVER, "resourceVersion", "selfLink", "managedFields"):
+        for field in (*KEPT_BY_SERVER, "resourceVersion", "selfLink", "managedFields"):
             metadata.pop(field, None)
         metadata["uid"] = self._uid()
         metadata["creationTimestamp"] = timestamp(now)
@@ -350,25 +337,12 @@ class Store:
     def _replace(
         self, resource_type: ResourceType, obj: JsonObject, *, old: Record, subresource: str | None, dry_run: bool
     ) -> Record:
-        metadata = obj["metadata"]
-        wanted_uid = metadata.get("uid")
-        old_metadata = old.obj["metadata"]
-        name = old_metadata["name"]
-        if wanted_uid and wanted_uid != old_metadata["uid"]:
-            raise conflict(
-                resource_type.plural,
-                name,
-                group=resource_type.group,
-                message=f"Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {old_metadata['uid']}",
-            )
-        version = metadata.get("resourceVersion")
-        if version and version != "0" and version != old_metadata["resourceVersion"]:
-            raise conflict(resource_type.plural, name, group=resource_type.group, message=STALE)
-        new = _next_state(resource_type, obj, old.obj, subresource=subresource)
-        _check_finalizers(resource_type, new, old.obj)
+        check_version(resource_type, obj["metadata"], old.obj)
+        new = next_state(resource_type, obj, old.obj, subresource=subresource)
+        check_finalizers(resource_type, new, old.obj)
         new = admission.admit_update(resource_type, new, old.obj, subresource=subresource, store=self)
         new_metadata = new["metadata"]
-        if "generation" in new_metadata and _counts_as_new_generation(resource_type, new, old.obj):
+        if "generation" in new_metadata and is_new_generation(resource_type, new, old.obj):
             new_metadata["generation"] += 1
         if deletion.finished(resource_type, new):
             return self.commit_removal(resource_type, old, dry_run=dry_run)
@@ -439,112 +413,3 @@ class Store:
 def _key(obj: JsonObject) -> tuple[str, str]:
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
-
-
-def apply_patch(resource_type: ResourceType, current: JsonObject, body: Any, *, content_type: str) -> JsonObject:
-    """The patched object; 415 for a content type this resource does not take, 400 when the result is no object."""
-    if content_type == APPLY_PATCH:
-        raise unsupported_media_type(
-            "application/apply-patch+yaml: server-side apply is not served by the simulated API server; use client-side "
-            "apply (kubectl apply without --server-side) or a merge patch"
-        )
-    if content_type == JSON_PATCH:
-        patched = json_patch(current, body)
-    elif content_type == MERGE_PATCH:
-        patched = merge_patch(current, body)
-    elif content_type == STRATEGIC_MERGE_PATCH and not resource_type.custom:
-        patched = strategic_merge(current, body)
-    else:
-        accepted = [JSON_PATCH, MERGE_PATCH] + ([] if resource_type.custom else [STRATEGIC_MERGE_PATCH])
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-        )
-    if not isinstance(patched, dict):
-        raise bad_request("the patch does not leave an object")
-    return patched
-
-
-def check_preconditions(resource_type: ResourceType, old: Record, preconditions: Mapping[str, str] | None) -> None:
-    """409 when the object is not the one the caller means (uid) or not as the caller saw it (resourceVersion)."""
-    metadata = old.obj["metadata"]
-    for field, label, noun in (("uid", "UID", "UID"), ("resourceVersion", "ResourceVersion", "ResourceVersion")):
-        wanted = (preconditions or {}).get(field)
-        if wanted and wanted != metadata[field]:
-            raise conflict(
-                resource_type.plural,
-                metadata["name"],
-                group=resource_type.group,
-                message=f"Precondition failed: {label} in precondition: {wanted}, {noun} in object meta: {metadata[field]}",
-            )
-
-
-def _next_state(
-    resource_type: ResourceType, obj: JsonObject, old: JsonObject, *, subresource: str | None
-) -> JsonObject:
-    """What the write may change, laid over what it may not; the result and its metadata are fresh dicts."""
-    old_metadata = old["metadata"]
-    if subresource == "scale":
-        return with_scale(resource_type, old, obj)
-    if subresource in {"status", "finalize"} and resource_type.custom:
-        metadata = dict(old_metadata)
-    else:
-        metadata = dict(obj["metadata"])
-        for field in _KEPT_BY_SERVER:
-            if field in old_metadata:
-                metadata[field] = old_metadata[field]
-            else:
-                metadata.pop(field, None)
-        metadata.pop("managedFields", None)
-        metadata.pop("selfLink", None)
-    metadata["resourceVersion"] = old_metadata["resourceVersion"]
-    if subresource == "status":
-        new = {**old, "metadata": metadata}
-        if "status" in obj:
-            new["status"] = obj["status"]
-        else:
-            new.pop("status", None)
-    elif subresource == "finalize":
-        new = {**old, "metadata": metadata}
-        new["spec"] = {**(old.get("spec") or {}), "finalizers": (obj.get("spec") or {}).get("finalizers") or []}
-    else:
-        new = {**obj, "metadata": metadata}
-        if resource_type.status:
-            new.pop("status", None)
-            if "status" in old:
-                new["status"] = old["status"]
-    new["apiVersion"], new["kind"] = old["apiVersion"], old["kind"]
-    return new
-
-
-def _check_finalizers(resource_type: ResourceType, new: JsonObject, old: JsonObject) -> None:
-    if "deletionTimestamp" not in old["metadata"]:
-        return
-    before = set(old["metadata"].get("finalizers") or [])
-    added = sorted(set(new["metadata"].get("finalizers") or []) - before)
-    if added:
-        raise invalid(
-            resource_type.kind,
-            old["metadata"]["name"],
-            group=resource_type.group,
-            errors=[
-                forbidden_field(
-                    "metadata.finalizers",
-                    f"no new finalizers can be added if the object is being deleted, found new finalizers {added}",
-                )
-            ],
-        )
-
-
-def _counts_as_new_generation(resource_type: ResourceType, new: JsonObject, old: JsonObject) -> bool:
-    ignored = {"metadata", "status"} if resource_type.status or not resource_type.custom else {"metadata"}
-    return any(new.get(key) != old.get(key) for key in {*new, *old} - ignored)
-
-
-def unconditional_update_error(resource_type: ResourceType, name: str) -> ApiError:
-    """422 for a PUT without resourceVersion where the real server insists on one."""
-    return invalid(
-        resource_type.kind,
-        name,
-        group=resource_type.group,
-        errors=[invalid_value("metadata.resourceVersion", 0, detail="must be specified for an update")],
-    )

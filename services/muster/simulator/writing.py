@@ -14,7 +14,8 @@ from muster.simulator.patching import APPLY_PATCH
 from muster.simulator.reading import Reader
 from muster.simulator.routing import Target, is_dry_run, parse_list_options, whole
 from muster.simulator.scaling import scale_of
-from muster.simulator.store import Store, unconditional_update_error
+from muster.simulator.store import Store
+from muster.simulator.transitions import unconditional_update_error
 from muster.simulator.views import View
 
 _YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
@@ -190,14 +191,9 @@ class Writer:
                 view.stored.key, found.get("namespace"), found["name"], **_delete_options(request, options)
             )
             items.append(view.show(record.obj if deleted.get("kind") == "Status" else deleted))
-        return json_object(
-            {
-                "kind": target.resource_type.kind + "List",
-                "apiVersion": target.api_version,
-                "metadata": {**metadata, "resourceVersion": str(self._store.version)},
-                "items": items,
-            }
-        )
+        metadata["resourceVersion"] = str(self._store.version)
+        listed: JsonObject = {"kind": target.resource_type.kind + "List", "apiVersion": target.api_version}
+        return json_object({**listed, "metadata": metadata, "items": items})
 
 
 def _delete_options(request: web.BaseRequest, options: JsonObject) -> dict[str, Any]:
