@@ -183,18 +183,24 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     at: float
 
 
+NULL = msgspec.Raw(b"null")
 StateKind = Literal["node", "pod", "podgroup", "queue", "workload", "namespace", "priorityclass", "clock", "epoch"]
 
 
 class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One object as the watcher sees it; ``object`` None is a tombstone. Keys: ``name``, ``ns/name``, workloads ``kind/ns/name``."""
+    """One object as the watcher sees it; ``object`` null is a tombstone (see `gone`). Keys: ``name``, ``ns/name``, workloads ``kind/ns/name``."""
 
     epoch: int
     """The writer's: STATE sequence of its `Epoch` message."""
     kind: StateKind
     key: str
     resource_version: str = ""
-    object: msgspec.Raw | None = None
+    object: msgspec.Raw = NULL
+
+    @property
+    def gone(self) -> bool:
+        """It is a tombstone: the object is no more."""
+        return bytes(self.object) == b"null"
 
 
 class Clock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -141,6 +141,8 @@ class OrderedReader:
 
         async def arrived(message: Msg) -> None:
             inbox.append(message)
+            # When it came, not when a busy reader gets to it.
+            self._contact = loop.time()
             self._arrived.set()
 
         deliver = self.bus.client.new_inbox()
@@ -184,8 +186,6 @@ class OrderedReader:
             lost = not self.bus.connected or self.bus.generation != self._generation or self.bus.closed
             if not lost and not messages:
                 lost = loop.time() - self._contact > HEARTBEAT_SECONDS * SILENT_HEARTBEATS - 0.1
-            if messages:
-                self._contact = loop.time()
             was = self.caught_up
             deliveries, answers, gap = self._sort(messages)
             if lost or gap:

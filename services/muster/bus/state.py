@@ -110,7 +110,7 @@ class StateFilter:
         if 0 <= version < max(self._known.get(place, -1), self._gone.get(place, -1)):
             self.dropped["older"] += 1
             return None
-        self._remember(place, version, gone=message.object is None)
+        self._remember(place, version, gone=message.gone)
         return message
 
     def _remember(self, place: tuple[str, str], version: int, *, gone: bool) -> None:
@@ -191,7 +191,7 @@ class StateReader:
 
     def _change(self, message: StateMessage, delivery: Delivery) -> Change | None:
         try:
-            found = None if message.object is None else decoder(OBJECTS[message.kind]).decode(message.object)
+            found = None if message.gone else decoder(OBJECTS[message.kind]).decode(message.object)
         except msgspec.DecodeError as error:
             self._filter.dropped["undecodable"] += 1
             self.bus.observer.warning("an object in STATE cannot be read", subject=delivery.subject, error=str(error))

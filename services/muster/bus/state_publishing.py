@@ -20,7 +20,7 @@ import msgspec
 
 from muster.bus.client import Bus
 from muster.bus.errors import BusError, DeposedError, MessageTooLargeError, StateMovedError, WrongLastSequenceError
-from muster.bus.messages import Clock, Epoch, StateKind, StateMessage
+from muster.bus.messages import NULL, Clock, Epoch, StateKind, StateMessage
 from muster.bus.ordered import OrderedReader
 from muster.bus.state import OBJECTS, TOMBSTONE_SECONDS, StateFilter
 from muster.bus.streams import StreamName, last_sequence
@@ -112,7 +112,7 @@ class StatePublisher:
                     for delivery in batch.deliveries:
                         message = judge.admit(delivery)
                         if message is not None:
-                            found = None if message.object is None else _decode(message)
+                            found = None if message.gone else _decode(message)
                             stored[message.kind, message.key] = Stored(
                                 object=found, resource_version=message.resource_version, sequence=delivery.sequence
                             )
@@ -180,7 +180,7 @@ class StatePublisher:
             kind=publication.kind,
             key=publication.key,
             resource_version=publication.resource_version,
-            object=None if publication.object is None else _raw(publication.object),
+            object=NULL if publication.object is None else _raw(publication.object),
         )
         return await self.bus.send(
             state_subject(publication.kind, publication.key),
@@ -197,6 +197,6 @@ def _raw(found: msgspec.Struct) -> msgspec.Raw:
 def _decode(message: StateMessage) -> Any:
     """The object, or None when a version of the watcher wrote it that we cannot read: it is then published anew."""
     try:
-        return msgspec.json.decode(message.object or b"null", type=OBJECTS[message.kind])
+        return msgspec.json.decode(message.object, type=OBJECTS[message.kind])
     except msgspec.DecodeError:
         return None
