@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from tests.model.explore import Explorable
 from tests.model.ledger import BIND, CLOSE, LEADER, UNBOUND, Entry, Slot
-from tests.model.protocol import CommitProtocol, Gang
+from tests.model.deciding import Gang
+from tests.model.protocol import CommitProtocol
 from tests.model.world import Budget, Leader, Pod, Role, Room, World
 
 Build = Callable[[frozenset[str]], Explorable]
@@ -56,6 +57,7 @@ def commit(
 
 
 ONE_CARD = (Gang((0,), ((0,),)), Gang((1,), ((0,),)))
+PREEMPTING = (Gang((0,), ((0,),)), Gang((1,), ((0,),), victims=(0,)))
 PAIR_AND_ONE = (Gang((0, 1), ((0, 1),)), Gang((2,), ((0,),)))
 
 SCENARIOS: dict[str, Scenario] = {
@@ -99,6 +101,26 @@ SCENARIOS: dict[str, Scenario] = {
     "broken": commit(
         "a member of a closed gang is deleted", PAIR_AND_ONE, Budget(bind=1, undo=1, delete=1), nodes=2, bound=(0,)
     ),
+    "plan": commit(
+        "a plan evicts a gang whose pod comes back, and the leader changes",
+        PREEMPTING,
+        Budget(acquire=1, bind=2, recreate=1, plan=1, withdraw=1),
+        bound=(0,),
+    ),
+    "elsewhere": commit(
+        "room appears elsewhere while a plan is open",
+        (Gang((0,), ((0,),)), Gang((1,), ((0,), (1,)), victims=(0,))),
+        Budget(bind=1, plan=1, withdraw=1, undo=1, recreate=1),
+        nodes=2,
+        bound=(0,),
+    ),
+    "two plans": commit(
+        "two gangs want the room of one victim gang",
+        (Gang((0, 1), ((0, 1),)), Gang((2,), ((0,),), victims=(0,)), Gang((3,), ((1,),), victims=(0,))),
+        Budget(bind=2, plan=2, withdraw=1),
+        nodes=2,
+        bound=(0,),
+    ),
     "vanished": commit("a node vanishes under a Binding", PAIR_AND_ONE, Budget(bind=2, undo=1, vanish=1), nodes=2),
     "foreign": commit("another scheduler takes the room", PAIR_AND_ONE, Budget(bind=1, undo=1, foreign=1), nodes=2),
     "lost store": commit(
@@ -141,6 +163,12 @@ BREAKS: dict[str, str] = {
     "D-terminating-holds": "takeover",
     "D-room-held-until-close": "undo",
     "D-release-new-undoing": "broken",
+    "E-plan-holds-room": "plan",
+    "E-victim-one-plan": "two plans",
+    "E-bind-consumes": "elsewhere",
+    "E-victims-gone-first": "plan",
+    "E-withdraw-touch": "plan",
+    "E-takeover-touches-victims": "plan",
     "F-uid-named": "declared",
     "F-new-uid-no-slot": "recreated",
     "F-vanished-node": "vanished",

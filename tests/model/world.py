@@ -204,3 +204,8 @@ def _carried_out(world: World, request: Request, pod: Pod) -> str:
         elif any(c.undoing or request.uid in c.victims for c in naming):
             return ""
     return f"{what} that no open entry asks for"
+
+
+def with_leader(world: World, process: int, leader: Leader) -> World:
+    """The world with one leader replaced."""
+    return world._replace(leaders=(*world.leaders[:process], leader, *world.leaders[process + 1 :]))
