@@ -1,0 +1,149 @@
+"""What is wrong, or likely meant otherwise, in objects that people write: the checks of `muster lint`.
+
+The same functions judge submissions and jobs in the cluster, so that a file that passes here is not held there.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from muster.decide.cards import normalise_containers
+from muster.decide.findings import Note, Problem
+from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec
+from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
+from muster.decide.projection.groups import limits_of
+from muster.model.policy import Policy
+from muster.model.quantity import QuantityError
+from muster.model.units import ONE_CARD
+
+Finding = Problem | Note
+
+VOLCANO_KINDS: Mapping[str, frozenset[str]] = {
+    "scheduling.volcano.sh/v1beta1": frozenset({"PodGroup", "Queue"}),
+    "batch.volcano.sh/v1alpha1": frozenset({"Job"}),
+    "bus.volcano.sh/v1alpha1": frozenset({"Command"}),
+    "topology.volcano.sh/v1alpha1": frozenset({"HyperNode"}),
+}
+HOMES: Mapping[str, str] = {
+    "PriorityClass": "scheduling.k8s.io/v1",
+    **{kind: version for version, kinds in VOLCANO_KINDS.items() for kind in kinds if kind != "Job"},
+}
+"""Where a kind lives, for those that are often written under another group."""
+PREFIXES = ("volcano.sh/", "scheduling.volcano.sh/", "scheduling.k8s.io/", "muster.dev/")
+ANNOTATIONS = frozenset({
+    *MINIMUM_ANNOTATIONS,
+    "scheduling.volcano.sh/queue-name", "scheduling.volcano.sh/group-name", "scheduling.k8s.io/group-name",
+    "scheduling.volcano.sh/group-min-resources", "scheduling.volcano.sh/queue-allocation-gate",
+    "volcano.sh/job-queue", "volcano.sh/queue", "volcano.sh/queue-name", "volcano.sh/preemptable",
+    "volcano.sh/cooldown-time", "volcano.sh/revocable-zone", "volcano.sh/jdb-min-available",
+    "volcano.sh/jdb-max-unavailable", "volcano.sh/sla-waiting-time", "volcano.sh/task-spec",
+    "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier", "volcano.sh/hierarchy",
+    "volcano.sh/hierarchy-weights", "volcano.sh/numa-topology-policy", "volcano.sh/qos-level",
+    "volcano.sh/vgpu-mode", "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid",
+    "muster.dev/expected-duration", "muster.dev/min-runtime", "muster.dev/checkpoint-interval",
+    "muster.dev/last-checkpoint", "muster.dev/preemption-grace", "muster.dev/topology-required",
+    "muster.dev/topology-preferred", "muster.dev/max-wait", "muster.dev/card-mode",
+})  # fmt: skip
+"""Annotations that have a meaning; another one under the same prefixes is likely misspelt."""
+QUEUE_FIELDS = frozenset({
+    "weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority", "affinity", "type",
+    "extendClusters", "dequeueStrategy",
+})  # fmt: skip
+TEMPLATE_KINDS = frozenset({"Job", "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"})
+
+
+def lint_document(document: Any, *, policy: Policy) -> list[Finding]:
+    """What is wrong with one Kubernetes object: problems stop it, notes only tell."""
+    if not isinstance(document, Mapping) or not document.get("kind") or not document.get("apiVersion"):
+        return [
+            Problem(field="", value=_short(document), message="no Kubernetes object: apiVersion and kind are missing")
+        ]
+    version, kind = str(document["apiVersion"]), str(document["kind"])
+    if (wrong := _wrong_home(version, kind)) is not None:
+        return [wrong]
+    findings = list(_annotations(document))
+    if version == "batch.volcano.sh/v1alpha1" and kind == "Job":
+        findings += _volcano_job(document, policy)
+    elif version == "scheduling.volcano.sh/v1beta1" and kind == "Queue":
+        findings += _queue(document)
+    elif kind == "Pod":
+        findings += _template(document, "", policy)
+    elif kind in TEMPLATE_KINDS:
+        spec = document.get("spec") or {}
+        findings += _template(spec.get("template") or {}, "spec.template.", policy)
+        findings += _minimum(document)
+    return findings
+
+
+def _wrong_home(version: str, kind: str) -> Problem | None:
+    home = HOMES.get(kind)
+    if home is not None and home != version and (".volcano.sh" in version or kind == "PriorityClass"):
+        return Problem(field="apiVersion", value=version, message=f"{kind} lives in {home}, not in {version}")
+    if ".volcano.sh/" in version and kind not in VOLCANO_KINDS.get(version, frozenset()):
+        known = ", ".join(f"{name} of {where}" for where, names in VOLCANO_KINDS.items() for name in sorted(names))
+        return Problem(field="kind", value=kind, message=f"no kind {kind} in {version}; there are: {known}")
+    return None
+
+
+def _annotations(document: Mapping[str, Any]) -> Iterable[Finding]:
+    places = [("metadata.annotations", (document.get("metadata") or {}).get("annotations") or {})]
+    template = ((document.get("spec") or {}).get("template") or {}) if isinstance(document.get("spec"), Mapping) else {}
+    places.append(("spec.template.metadata.annotations", (template.get("metadata") or {}).get("annotations") or {}))
+    for path, annotations in places:
+        for name in annotations:
+            if not name.startswith(PREFIXES) or name in ANNOTATIONS:
+                continue
+            likely = difflib.get_close_matches(name, ANNOTATIONS, n=1, cutoff=0.8)
+            meant = f"; did you mean {likely[0]}?" if likely else ""
+            yield Problem(field=f"{path}[{name}]", value=name, message=f"no annotation {name} is known{meant}")
+
+
+def _volcano_job(document: Mapping[str, Any], policy: Policy) -> Iterable[Finding]:
+    try:
+        spec = read_spec(document.get("spec") or {})
+    except SpecError as error:
+        return [Problem(field="spec", value="", message=str(error))]
+    name = str((document.get("metadata") or {}).get("name") or "")
+    checked = check_spec(spec, job=name, policy=policy)
+    return [*checked.problems, *checked.notes]
+
+
+def _template(template: Mapping[str, Any], prefix: str, policy: Policy) -> Iterable[Finding]:
+    normal = normalise_containers(template, policy=policy)
+    yield from (problem.under(prefix) for problem in normal.problems)
+    yield from (Note(field=prefix + note.field, message=note.message) for note in normal.notes)
+
+
+def _minimum(document: Mapping[str, Any]) -> Iterable[Finding]:
+    annotations = (document.get("metadata") or {}).get("annotations") or {}
+    try:
+        minimum_of(annotations)
+    except MinimumError as error:
+        yield Problem(field="metadata.annotations", value="", message=str(error))
+
+
+def _queue(document: Mapping[str, Any]) -> Iterable[Finding]:
+    spec = document.get("spec") or {}
+    for field in sorted(set(spec) - QUEUE_FIELDS):
+        likely = difflib.get_close_matches(field, QUEUE_FIELDS, n=1)
+        meant = f"; did you mean {likely[0]}?" if likely else ""
+        yield Problem(field=f"spec.{field}", value=_short(spec[field]), message=f"a Queue has no field {field}{meant}")
+    try:
+        capability, deserved = limits_of(spec.get("capability")), limits_of(spec.get("deserved"))
+    except QuantityError as error:
+        yield Problem(field="spec", value="", message=str(error))
+        return
+    for name, amount in deserved.amounts.items():
+        limit = capability.get(name)
+        if limit is not None and limit < amount:
+            scale = ONE_CARD if name.endswith("gpu") else 1
+            yield Problem(
+                field=f"spec.capability.{name}",
+                value=f"{limit / scale:g}",
+                message=f"capability {limit / scale:g} is below deserved {amount / scale:g}: it could never be used",
+            )
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
