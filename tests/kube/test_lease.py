@@ -19,10 +19,12 @@ DOWN = Unavailable("down", cause="refused", unknown_outcome=False)
 class Link:
     """One candidate's own connection to the API: it can be broken without the others noticing."""
 
-    def __init__(self, api):
+    def __init__(self, api, timing):
         self.api = api
+        self.timing = timing
         self.broken = False
         self.hangs = False
+        self.answers_after = 0.0
 
     async def request(self, *args, **options):
         if self.hangs:
@@ -30,7 +32,10 @@ class Link:
         if self.broken:
             await asyncio.sleep(0)
             raise DOWN
-        return await self.api.request(*args, **options)
+        content = await self.api.request(*args, **options)
+        if self.answers_after:
+            await self.timing.sleep(self.answers_after)
+        return content
 
 
 class Candidate:
@@ -38,7 +43,7 @@ class Candidate:
 
     def __init__(self, name, api, timing, *, timings=SHORT_TIMINGS, stop_seconds=0.0, **options):
         self.name = name
-        self.link = Link(api)
+        self.link = Link(api, timing)
         self.timing = timing
         self.reports = []
         self.lock = LeaseLock(
@@ -138,6 +143,19 @@ async def test_a_leader_without_a_connection_has_stopped_before_another_can_begi
         assert any("renewing: down" in report for report in leader.reports)
 
 
+async def test_leadership_counts_from_the_moment_a_renewal_was_sent_not_from_its_late_answer():
+    async with candidates("a", "b") as (_, timing, a, b):
+        await timing.advance(1)
+        leader, other = (a, b) if a.leading else (b, a)
+        leader.link.answers_after = 1.9
+        await timing.advance(20)
+        assert leader.leading
+        leader.link.broken = True
+        while not other.leading:
+            await timing.advance(0.05)
+            assert not (leader.leading and other.leading)
+
+
 async def test_a_renewal_that_hangs_cannot_outlast_the_deadline():
     async with candidates("a") as (_, timing, a):
         await timing.advance(1)
@@ -234,7 +252,7 @@ async def test_a_cancellation_from_outside_is_not_taken_for_a_loss():
 
 async def test_a_block_that_swallows_its_cancellation_still_ends_with_the_loss():
     api, timing = MemoryApi(), VirtualTiming()
-    link = Link(api)
+    link = Link(api, timing)
     lock = LeaseLock(link, namespace="muster", name="scheduler", identity="a", timings=SHORT_TIMINGS, timing=timing)
 
     async def work():
@@ -386,7 +404,9 @@ async def test_an_empty_identity_is_refused():
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["break", "mend", "hang", "lose answer", "wait", "wait"]), st.integers(0, 2)),
+        st.tuples(
+            st.sampled_from(["break", "mend", "hang", "late answers", "lose answer", "wait", "wait"]), st.integers(0, 2)
+        ),
         max_size=25,
     ),
     st.floats(0, 0.99),
@@ -411,8 +431,11 @@ def test_never_do_two_lead_at_once_and_epochs_only_rise(operations, chance):
                 link.broken = True
             elif operation == "hang":
                 link.hangs = True
+            elif operation == "late answers":
+                link.answers_after = 0.5 + number / 2
             elif operation == "mend":
                 link.broken = link.hangs = False
+                link.answers_after = 0.0
             elif operation == "lose answer":
                 api.lose_answers = 1
             else:
