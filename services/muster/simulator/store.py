@@ -83,9 +83,9 @@ class Store:
 
     def table(self, resource: str) -> Table:
         """The table of a resource; LookupError when the resource is not served."""
+        self.registry.get(resource)
         found = self._tables.get(resource)
         if found is None:
-            self.registry.get(resource)
             found = self._tables[resource] = Table(log_size=self._log_size)
         return found
 
