@@ -36,7 +36,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 def local_address(arguments: argparse.Namespace) -> Address | None:
     """The stack of `muster up` (or of the demo) that runs in this directory."""
-    return find_address(arguments.state_dir)
+    return find_address(arguments.state_dir) or find_address(arguments.state_dir / "demo")
 
 
 def nats_url(arguments: argparse.Namespace) -> str:

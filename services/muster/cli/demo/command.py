@@ -1,0 +1,253 @@
+"""Runs the demo: starts a stack, plays the story over NATS, shows it live, and sums up what happened."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import time
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from muster import client
+from muster.bus.errors import BusError, UnsuitableServerError
+from muster.bus.messages import StatusEvent
+from muster.cli.connection import add_json
+from muster.cli.demo.story import SCENES, Scene
+from muster.cli.demo.view import Palette, allocation, render
+from muster.cli.errors import BAD_INPUT, CommandError
+from muster.cli.stack import Stack, StackError, find_address
+from muster.cli.up import interrupted
+from muster.kube.config import connect as connect_kube
+from muster.kube.decoding import KINDS
+from muster.kube.errors import AlreadyExists
+from muster.kube.writer import Writer
+
+EPILOG = """examples:
+  muster demo                 about a minute, then everything is gone
+  muster demo --serve         keeps it up afterwards, to try commands on
+  muster demo --json          one line of results, no live view
+"""
+STATE_DIR = Path(".muster/demo")
+LIMIT_SECONDS = 120.0
+REFRESH_SECONDS = 0.25
+
+
+class Seen(msgspec.Struct):
+    """What the demo saw of one submission."""
+
+    scene: Scene
+    events: list[StatusEvent] = []
+    submitted: float = 0.0
+
+
+def add(subparsers: Any) -> None:
+    """Add the command."""
+    parser = subparsers.add_parser(
+        "demo",
+        help="a live demonstration on this machine",
+        description=__doc__,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--serve", action="store_true", help="keep everything up afterwards, until Ctrl-C")
+    parser.add_argument("--state-dir", type=Path, default=STATE_DIR, help=argparse.SUPPRESS)
+    add_json(parser)
+    parser.set_defaults(run=run)
+
+
+async def run(arguments: argparse.Namespace) -> int:
+    """Run the demo."""
+    console = Console(stderr=arguments.json, highlight=False)
+    if find_address(arguments.state_dir) is not None:
+        raise CommandError("a demo runs already in this directory", code=BAD_INPUT)
+    cluster = files("muster.cli.demo") / "cluster.yaml"
+    began = time.monotonic()
+    try:
+        stack = Stack(arguments.state_dir, cluster=str(cluster))
+        with console.status("starting NATS, a simulated cluster of 81 cards, and the services"):
+            await stack.start()
+    except (StackError, UnsuitableServerError) as error:
+        await stack.stop()
+        raise CommandError(str(error)) from error
+    console.print(f"started in {time.monotonic() - began:.0f} s: NATS at {stack.nats.url}, API at {stack.api_url}")
+    task = asyncio.create_task(_play_and_report(stack, console, as_json=arguments.json))
+    stop = asyncio.create_task(interrupted())
+    try:
+        await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            return 130
+        code = task.result()
+        if arguments.serve and code == 0:
+            console.print(f"\nit stays up until Ctrl-C; in another terminal:  ./dev run muster get")
+            await stop
+        return code
+    finally:
+        for item in (task, stop):
+            item.cancel()
+        await asyncio.gather(task, stop, return_exceptions=True)
+        with console.status("stopping"):
+            await stack.stop()
+        console.print("stopped; nothing is left running")
+
+
+async def _play_and_report(stack: Stack, console: Console, *, as_json: bool) -> int:
+    assert stack.kubeconfig is not None
+    await apply_objects(stack.kubeconfig)
+    seen = [Seen(scene=scene) for scene in SCENES]
+    samples: list[float] = []
+    async with client.connect(stack.nats.url) as muster:
+        followers = [asyncio.create_task(_play(muster, item)) for item in seen]
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                await _watch(muster, followers, seen, samples, console, live=not as_json and console.is_terminal)
+        except TimeoutError:
+            console.print(f"[red]not finished after {LIMIT_SECONDS:g} s; logs are in {stack.state_dir / 'logs'}[/red]")
+        finally:
+            for follower in followers:
+                follower.cancel()
+            await asyncio.gather(*followers, return_exceptions=True)
+    return _report(seen, samples, console, as_json=as_json)
+
+
+async def apply_objects(kubeconfig: Path) -> None:
+    """Create the demo's queues and priority classes through the API, as kubectl would."""
+    text = (files("muster.cli.demo") / "objects.yaml").read_text(encoding="utf-8")
+    kinds = {(info.api_version, info.kind): info for info in KINDS.values()}
+    async with await connect_kube(kubeconfig=kubeconfig, user_agent="muster-demo") as kube:
+        writer = Writer(kube)
+        for document in yaml.safe_load_all(text):
+            with contextlib.suppress(AlreadyExists):
+                await writer.create(kinds[document["apiVersion"], document["kind"]], None, document)
+
+
+async def _play(muster: client.Muster, item: Seen) -> None:
+    scene = item.scene
+    await asyncio.sleep(scene.at)
+    item.submitted = time.time()
+    job = await muster.submit(id=scene.id, manifest=scene.manifest)
+    cancel = asyncio.create_task(_cancel_later(job, scene))
+    try:
+        async for event in job.follow():
+            item.events.append(event)
+    finally:
+        cancel.cancel()
+
+
+async def _cancel_later(job: client.Job, scene: Scene) -> None:
+    if scene.cancel_at is not None:
+        await asyncio.sleep(scene.cancel_at - scene.at)
+        await job.cancel("the demo changed its mind")
+
+
+async def _watch(
+    muster: client.Muster,
+    followers: "list[asyncio.Task[None]]",
+    seen: list[Seen],
+    samples: list[float],
+    console: Console,
+    *,
+    live: bool,
+) -> None:
+    palette = Palette()
+    began = time.monotonic()
+    told = 0
+    with Live(console=console, auto_refresh=False, transient=False) if live else contextlib.nullcontext() as screen:
+        while not all(follower.done() for follower in followers):
+            await asyncio.sleep(REFRESH_SECONDS)
+            try:
+                nodes, gangs = await muster.nodes(), (await muster.gangs()).gangs
+            except BusError:
+                continue
+            samples.append(allocation(nodes))
+            news = _news(seen)
+            if screen is not None:
+                screen.update(render(nodes=nodes, gangs=gangs, palette=palette, news=news, began=began), refresh=True)
+            else:
+                for line in news[told:]:
+                    console.print(line)
+                told = len(news)
+
+
+def _news(seen: list[Seen]) -> list[str]:
+    events = sorted(
+        ((event.at, item.scene, event) for item in seen for event in item.events), key=lambda entry: entry[0]
+    )
+    lines = []
+    for at, scene, event in events:
+        clock = time.strftime("%H:%M:%S", time.localtime(at))
+        said = event.message or event.reason or (scene.text if event.state == "Accepted" else "")
+        lines.append(f"{clock}  {scene.id:<10} {event.state:<10} {said}")
+    return lines
+
+
+def summary(seen: list[Seen], samples: list[float]) -> dict[str, Any]:
+    """What happened, in numbers; times in seconds."""
+    waits = {}
+    for item in seen:
+        running = next((event.at for event in item.events if event.state == "Running"), None)
+        if running is not None:
+            waits[item.scene.id] = round(running - item.submitted, 2)
+    states = {item.scene.id: item.events[-1].state if item.events else "" for item in seen}
+    queued = {
+        item.scene.id: event.message
+        for item in seen
+        for event in item.events
+        if event.state == "Queued" and event.message
+    }
+    return {
+        "submitted": sum(bool(item.submitted) for item in seen),
+        "states": states,
+        "started_after": waits,
+        "waited_with_reason": queued,
+        "allocation_mean": round(statistics.fmean(samples), 3) if samples else 0.0,
+        "allocation_peak": round(max(samples, default=0.0), 3),
+    }
+
+
+def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json: bool) -> int:
+    result = summary(seen, samples)
+    wanted = {item.scene.id: _expected(item.scene) for item in seen}
+    good = result["states"] == wanted
+    if as_json:
+        print(json.dumps({**result, "as_expected": good}))
+        return 0 if good else 1
+    table = Table(title="what happened", box=None, pad_edge=False, title_justify="left", header_style="bold")
+    for name in ("JOB", "WHAT", "STARTED AFTER", "END", "WAITED BECAUSE"):
+        table.add_column(name)
+    for item in seen:
+        after = result["started_after"].get(item.scene.id)
+        table.add_row(
+            item.scene.id,
+            item.scene.text,
+            f"{after:.1f} s" if after is not None else "–",
+            result["states"][item.scene.id],
+            result["waited_with_reason"].get(item.scene.id, ""),
+        )
+    console.print()
+    console.print(table)
+    console.print(
+        f"\ncards in use: {result['allocation_mean']:.0%} on average, {result['allocation_peak']:.0%} at the peak"
+    )
+    if not good:
+        differing = [name for name, state in result["states"].items() if state != wanted[name]]
+        console.print(f"[red]not as expected: {', '.join(differing)}[/red]")
+        return 1
+    console.print("\nnext:  ./dev demo --serve           keep it up and try the commands below in another terminal")
+    console.print("       ./dev run muster up --simulate 10x8 --api-port 6443")
+    console.print("       ./dev run muster submit --gpus 8 --replicas 2 --image registry.example.com/x:1 -- train")
+    console.print("       ./dev run muster explain JOB")
+    return 0
+
+
+def _expected(scene: Scene) -> str:
+    if scene.cancel_at is not None:
+        return "Cancelled"
+    return "Rejected" if scene.id == "mistake" else "Succeeded"
