@@ -317,7 +317,7 @@ def test_status_is_a_subresource_of_its_own(store):
     )
     after = store.get(key, "default", "g")
     assert (after["status"], after["spec"]["minMember"]) == ({"phase": "Inqueue", "running": 1}, 2)
-    with pytest.raises(ApiError, match="status.running"):
+    with pytest.raises(ApiError, match=r"status\.running"):
         store.patch(key, "default", "g", {"status": {"running": "many"}}, subresource="status")
 
 

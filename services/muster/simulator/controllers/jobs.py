@@ -12,6 +12,7 @@ from muster.simulator.timers import Timers
 
 Object = dict[str, Any]
 JOBS = "jobs.batch"
+RETRY_SECONDS = 10.0
 NOT_SIMULATED = ("backoffLimitPerIndex", "maxFailedIndexes", "successPolicy")
 
 
@@ -24,6 +25,7 @@ class JobController:
         self._memory: dict[str, JobMemory] = {}
         self._pods: dict[str, dict[str, tuple[str, str]]] = {}
         self._jobs: dict[str, tuple[str, str]] = {}
+        self._refused_until: dict[str, float] = {}
         self._queue = WorkQueue[str](timers, self._sync)
         store.subscribe(JOBS, self._on_job)
         store.subscribe("pods", self._on_pod)
@@ -36,7 +38,7 @@ class JobController:
         metadata = job["metadata"]
         uid = metadata["uid"]
         if event == "DELETED":
-            for forgotten in (self._memory, self._pods, self._jobs):
+            for forgotten in (self._memory, self._pods, self._jobs, self._refused_until):
                 forgotten.pop(uid, None)
             self._queue.forget(uid)
             return
@@ -107,16 +109,7 @@ class JobController:
             except ApiError as error:
                 if error.code != 404:
                     raise
-        failed = 0
-        for index in decision.create:
-            try:
-                self._store.create("pods", pod_of(job, index), namespace=namespace)
-            except ApiError as error:
-                # As the real controller: say why, and try again later.
-                failed += 1
-                if failed == 1:
-                    self._recorder.warning(job, "FailedCreate", message=f"Error creating: {error.message}")
-                    self._queue.add_after(uid, 10.0)
+        failed = self._make(job, decision.create)
         if decision.status:
             status = {**decision.status, "active": decision.status["active"] - failed}
             current = self._store.find(JOBS, namespace, name)
@@ -124,6 +117,23 @@ class JobController:
                 self._store.patch(JOBS, namespace, name, {"status": status}, subresource="status")
         if decision.recheck_after is not None and not failed:
             self._queue.add_after(uid, decision.recheck_after)
+
+    def _make(self, job: Object, indexes: tuple[int | None, ...]) -> int:
+        """Create pods; how many of them were not made, because the server refuses them or refused the last ones just now."""
+        uid, now = job["metadata"]["uid"], self._store.clock.now()
+        if now < self._refused_until.get(uid, now):
+            return len(indexes)
+        for number, index in enumerate(indexes):
+            try:
+                self._store.create("pods", pod_of(job, index), namespace=job["metadata"]["namespace"])
+            except ApiError as error:
+                # As the real controller: say why, and try again later; the next pod would fare no better.
+                self._recorder.warning(job, "FailedCreate", message=f"Error creating: {error.message}")
+                self._refused_until[uid] = now + RETRY_SECONDS
+                self._queue.add_after(uid, RETRY_SECONDS)
+                return len(indexes) - number
+        self._refused_until.pop(uid, None)
+        return 0
 
 
 def pod_of(job: Mapping[str, Any], index: int | None) -> Object:

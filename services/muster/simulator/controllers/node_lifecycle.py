@@ -76,7 +76,7 @@ class NodeLifecycle:
             "message": "Kubelet stopped posting node status.",
             "lastTransitionTime": now,
         }
-        conditions = [{**condition, **unknown} for condition in node["status"].get("conditions") or ()]
+        conditions = [{**condition, **unknown} for condition in (node.get("status") or {}).get("conditions") or ()]
         if not any(condition["type"] == "Ready" for condition in conditions):
             conditions.append({"type": "Ready", "lastHeartbeatTime": now, **unknown})
         self._store.patch("nodes", None, name, {"status": {"conditions": conditions}}, subresource="status")
