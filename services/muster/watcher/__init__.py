@@ -1,0 +1,1 @@
+"""The watcher: keeps STATE equal to what Kubernetes shows, in one total order."""

@@ -1,0 +1,89 @@
+"""What STATE holds, as short digests, and what must be published so that it holds what Kubernetes shows.
+
+    loaded(stored)           after a take-over or a reload: what STATE says
+    changed, deleted         one object
+    listed(kind, objects)    a whole kind: objects that differ, tombstones for keys that are gone
+
+Pure: it gives publications and never sends them. The digests move on with what it gives, so it must be loaded anew when
+a publication was refused.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from muster.bus.messages import StateKind
+from muster.bus.state_publishing import Place, Publication, Stored
+from muster.watcher.kinds import Watched
+
+_encoder = msgspec.json.Encoder()
+OWN: frozenset[StateKind] = frozenset({"clock", "epoch"})
+
+
+def digest(projected: msgspec.Struct, *, ignore_version: bool) -> bytes:
+    """A short fingerprint of what readers would see."""
+    if ignore_version:
+        projected = msgspec.structs.replace(projected, resource_version="")
+    return hashlib.blake2b(_encoder.encode(projected), digest_size=16).digest()
+
+
+class Mirror:
+    """Digests by place; see the module."""
+
+    def __init__(self, kinds: Iterable[Watched]) -> None:
+        """Nothing is held yet."""
+        self._ignored = {kind.state_kind for kind in kinds if kind.ignore_version}
+        self._held: dict[Place, bytes] = {}
+
+    def loaded(self, stored: Mapping[Place, Stored]) -> None:
+        """Take over what STATE holds; what could not be read there is published anew."""
+        self._held = {
+            place: digest(found.object, ignore_version=place[0] in self._ignored)
+            for place, found in stored.items()
+            if found.object is not None and place[0] not in OWN
+        }
+
+    def changed(self, kind: Watched, raw: Any) -> tuple[Publication, ...]:
+        """An object is new or differs; () when readers would see no difference."""
+        projected = kind.project(raw)
+        key = kind.key(raw.metadata.key)
+        place = (kind.state_kind, key)
+        fingerprint = digest(projected, ignore_version=kind.ignore_version)
+        if self._held.get(place) == fingerprint:
+            return ()
+        self._held[place] = fingerprint
+        version = raw.metadata.resource_version
+        return (Publication(kind=kind.state_kind, key=key, object=projected, resource_version=version),)
+
+    def deleted(self, kind: Watched, key: str, resource_version: str) -> tuple[Publication, ...]:
+        """An object is gone; () when STATE does not hold it."""
+        place = (kind.state_kind, kind.key(key))
+        if self._held.pop(place, None) is None:
+            return ()
+        return (Publication(kind=place[0], key=place[1], object=None, resource_version=resource_version),)
+
+    def listed(self, kind: Watched, items: Iterable[Any], resource_version: str) -> tuple[Publication, ...]:
+        """A whole kind as it is now."""
+        publications: list[Publication] = []
+        there = set()
+        for raw in items:
+            there.add(kind.key(raw.metadata.key))
+            publications += self.changed(kind, raw)
+        gone = [
+            key
+            for state_kind, key in self._held
+            if state_kind == kind.state_kind and key.startswith(kind.prefix) and key not in there
+        ]
+        for key in sorted(gone):
+            publications += self.deleted(kind, key.removeprefix(kind.prefix), resource_version)
+        return tuple(publications)
+
+    def forget(self, kind: StateKind, key: str) -> None:
+        """A publication was not sent (too large): STATE does not hold this version."""
+        self._held.pop((kind, key), None)
+
+    def __len__(self) -> int:
+        """Objects held."""
+        return len(self._held)
