@@ -141,7 +141,7 @@ def _conditions(*, ready: bool, now: float, old: Any) -> list[dict[str, Any]]:
                 "reason": reason,
                 "message": message,
                 "lastHeartbeatTime": timestamp(now),
-                "lastTransitionTime": before[kind]["lastTransitionTime"] if same else timestamp(now),
+                "lastTransitionTime": (before[kind].get("lastTransitionTime") if same else None) or timestamp(now),
             }
         )
     return conditions

@@ -135,7 +135,7 @@ def conditions(pod: Pod, now: float, *, ready: bool, initialized: bool, reason: 
             "type": kind,
             "status": text,
             "lastProbeTime": None,
-            "lastTransitionTime": timestamp(now) if moved or old is None else old["lastTransitionTime"],
+            "lastTransitionTime": (None if moved or old is None else old.get("lastTransitionTime")) or timestamp(now),
         }
         if why:
             condition["reason"] = why

@@ -147,8 +147,9 @@ def _ready(node: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _ready_since(node: Mapping[str, Any]) -> float:
-    condition = _ready(node)
-    return parse_timestamp(condition["lastTransitionTime"]) if condition else 0.0
+    # The API demands no time of a condition: one without it counts as old.
+    moment = (_ready(node) or {}).get("lastTransitionTime")
+    return parse_timestamp(moment) if moment else 0.0
 
 
 def _age_matters(node: Mapping[str, Any]) -> bool:
