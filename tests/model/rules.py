@@ -38,7 +38,19 @@ COMMIT_RULES: dict[str, str] = {
     "H-view-past-the-touches": "and it decides in a view that shows their fences, for what a touch found bound no entry remembers",
 }
 
-RULES: dict[str, str] = {**COMMIT_RULES}
+WATCHER_RULES: dict[str, str] = {
+    "I-epoch-before-load": "a new watcher publishes its epoch before it loads and lists",
+    "I-reader-drops-epoch": "readers drop a message whose epoch is below the highest seen earlier in the stream",
+    "I-reader-drops-older": "or which is older than the key's known resourceVersion",
+    "I-reload-after-refusal": "a refused writer never resends: it reloads and relists",
+    "I-republish-overwritten": "and publishes again what a stray message overwrote",
+    "I-clock-after-answers": "a clock is sent when every earlier publish was accepted, never pipelined behind them",
+    "I-clock-of-the-epoch": "a new epoch voids the clock of the old one",
+    "I-fresh-at-the-end": "a clock counts once the reader has applied all that STATE held, for superseded messages are missing from the order",
+    "I-epochs-kept": "every epoch message stays in STATE, or a later watcher cannot tell which messages are stray",
+}
+
+RULES: dict[str, str] = {**COMMIT_RULES, **WATCHER_RULES}
 
 LIVENESS_RULES = frozenset({"C-token-of-both"})
 """Rules whose absence breaks no promise but stops all progress: found by settling every state fairly."""

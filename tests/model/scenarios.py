@@ -8,6 +8,7 @@ from tests.model.ledger import BIND, CLOSE, LEADER, UNBOUND, Entry, Slot
 from tests.model.deciding import Gang
 from tests.model.protocol import CommitProtocol
 from tests.model.world import Budget, Leader, Pod, Role, Room, World
+from tests.model.watchers import Counts, WatcherProtocol
 
 Build = Callable[[frozenset[str]], Explorable]
 
@@ -54,6 +55,11 @@ def commit(
     return Scenario(
         title, lambda without: CommitProtocol(gangs, start, without=without), limit, settle_every=settle_every
     )
+
+
+def watched(title: str, counts: Counts, *, keys: int = 1, watchers: int = 2) -> Scenario:
+    """A scenario of rule I."""
+    return Scenario(title, lambda without: WatcherProtocol(counts, keys=keys, watchers=watchers, without=without))
 
 
 ONE_CARD = (Gang((0,), ((0,),)), Gang((1,), ((0,),)))
@@ -140,6 +146,9 @@ SCENARIOS: dict[str, Scenario] = {
         Budget(acquire=1, bind=2, recreate=1, lose_store=1),
         absent=(0, 1),
     ),
+    "watchers": watched("a watcher is replaced while its publishes are in flight", Counts(change=2, start=1, reset=1)),
+    "three watchers": watched("a second watcher is replaced before it has repaired anything", Counts(change=2, start=2)),
+    "stale list": watched("a new watcher lists from an API server that lags", Counts(change=2, start=1, stale_list=1)),
 }
 
 BREAKS: dict[str, str] = {
@@ -178,6 +187,15 @@ BREAKS: dict[str, str] = {
     "H-touch-until-first-bind": "lost twice over",
     "H-view-past-the-loss": "lost declared",
     "H-view-past-the-touches": "lost store",
+    "I-epoch-before-load": "watchers",
+    "I-reader-drops-epoch": "watchers",
+    "I-reader-drops-older": "stale list",
+    "I-reload-after-refusal": "watchers",
+    "I-republish-overwritten": "watchers",
+    "I-clock-after-answers": "watchers",
+    "I-clock-of-the-epoch": "stale list",
+    "I-fresh-at-the-end": "watchers",
+    "I-epochs-kept": "three watchers",
 }
 """Rule → the scenario that breaks without it."""
 

@@ -1,0 +1,343 @@
+"""Rule I: one order in STATE although watchers are replaced while their pipelined publishes are in flight.
+
+    API ──watch──► watcher 0 ──queue──┐ each publish expects the whole stream's last sequence
+        ──watch──► watcher 1 ──queue──┴──► STATE (last message per subject) ──► reader: view of each key, and a freshness
+
+The commit protocol's model lets every leader see the pods exactly as they were at some revision, never going back. This model shows that what a reader
+makes of STATE is such a view: at the freshness of the last clock message that it took, no key is older than that.
+"""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import NamedTuple
+
+from tests.model.explore import Step
+from tests.model.rules import WATCHER_RULES
+
+EPOCH, KEY, CLOCK = "epoch", "key", "clock"
+FAIR_ORDER = ("land", "watch", "reload", "load", "list", "announce", "start", "apply")
+
+
+class Version(NamedTuple):
+    """An object at a revision; `there` is False for a deleted one."""
+
+    revision: int
+    there: bool
+
+
+UNKNOWN = Version(-1, False)
+NEVER = Version(0, False)
+
+
+class Message(NamedTuple):
+    """A STATE message: `version` of a key, or for a clock the freshness as its revision."""
+
+    sequence: int
+    kind: str
+    epoch: int
+    key: int = -1
+    version: Version = NEVER
+
+
+class Role(IntEnum):
+    """A watcher: not started, to load STATE, to list, to announce its epoch late, publishing, deposed for good."""
+
+    OFF = 0
+    LOADING = 1
+    LISTING = 2
+    ANNOUNCING = 3
+    CURRENT = 4
+    STOPPED = 5
+
+
+class Watcher(NamedTuple):
+    """A watcher process; `shown` is what it believes STATE shows, `queue` its publishes in flight, in order, `tell` a clock still to send."""
+
+    role: Role = Role.OFF
+    epoch: int = 0
+    at: int = 0
+    expected: int = 0
+    shown: tuple[Version, ...] = ()
+    queue: tuple[Message, ...] = ()
+    refused: tuple[Message, ...] = ()
+    tell: int = 0
+
+
+class Reader(NamedTuple):
+    """A consumer of STATE: `claimed` is the last clock it took, `fresh` the freshness it counts on; ready from `ready_at` on."""
+
+    position: int
+    highest: int
+    view: tuple[Version, ...]
+    claimed: int
+    fresh: int
+    ready_at: int
+
+
+class Counts(NamedTuple):
+    """How often each thing may still happen."""
+
+    change: int = 0
+    start: int = 0
+    reset: int = 0
+    stale_list: int = 0
+
+
+class World(NamedTuple):
+    """Everything; `history` holds every version that a key ever had."""
+
+    history: tuple[tuple[Version, ...], ...]
+    revision: int
+    state: tuple[Message, ...]
+    last: int
+    watchers: tuple[Watcher, ...]
+    reader: Reader
+    counts: Counts
+    epoch: int = 1
+    broken: str = ""
+
+
+class WatcherProtocol:
+    """Explorable model of rule I; watcher 0 publishes at the start, the reader has read everything."""
+
+    def __init__(self, counts: Counts, *, keys: int = 1, watchers: int = 2, without: frozenset[str] = frozenset()) -> None:
+        self.on = frozenset(WATCHER_RULES.keys() - without)
+        first = Version(1, True)
+        state = (
+            Message(1, EPOCH, 1),
+            *(Message(2 + key, KEY, 1, key, first) for key in range(keys)),
+            Message(2 + keys, CLOCK, 1, -1, first),
+        )
+        current = Watcher(Role.CURRENT, 1, 1, 2 + keys, (first,) * keys)
+        reader = Reader(2 + keys, 1, (first,) * keys, 1, 1, 0)
+        others = (Watcher(),) * (watchers - 1)
+        self.start = World(((first,),) * keys, 1, state, 2 + keys, (current, *others), reader, counts)
+
+    def initial(self) -> World:
+        """The first world."""
+        return self.start
+
+    def canonical(self, world: World) -> World:
+        """Nothing to merge: sequences and revisions are few."""
+        return world
+
+    def violation(self, world: World) -> str:
+        """A view that goes back, or that claims a freshness at which it is not true."""
+        reader = world.reader
+        if world.broken or reader.position < reader.ready_at:
+            return world.broken
+        for key, shown in enumerate(reader.view):
+            truth = _at(world.history[key], reader.fresh)
+            if shown.revision < truth.revision and (shown.there or truth.there):
+                return f"the view claims freshness {reader.fresh} but shows key {key} {_said(shown)}; it was {_said(truth)}"
+        return ""
+
+    def unsettled(self, world: World) -> str:
+        """Without faults the reader ends with the truth."""
+        for _ in range(200):
+            steps = {step.kind: step for step in reversed(list(self.steps(world, fair=True)))}
+            kind = next((kind for kind in FAIR_ORDER if kind in steps), None)
+            if kind is None:
+                break
+            world = steps[kind].state
+            if self.violation(world):
+                return f"{self.violation(world)} (in a fair continuation)"
+        for key, shown in enumerate(world.reader.view):
+            truth = world.history[key][-1]
+            if shown.there != truth.there or (truth.there and shown != truth):
+                return f"no progress: the view shows key {key} {_said(shown)} for ever; it is {_said(truth)}"
+        return ""
+
+    def steps(self, world: World, *, fair: bool = False) -> Iterator[Step]:
+        """Everything that may happen next."""
+        if not fair and world.counts.change:
+            revision = world.revision + 1
+            counts = world.counts._replace(change=world.counts.change - 1)
+            for key, versions in enumerate(world.history):
+                version = Version(revision, there=not versions[-1].there)
+                for new in {version, Version(revision, there=True)}:
+                    history = _put(world.history, key, (*versions, new))
+                    label = f"key {key} becomes {_said(new)}"
+                    yield Step("change", label, world._replace(history=history, revision=revision, counts=counts))
+        for number, watcher in enumerate(world.watchers):
+            yield from self._watcher(world, number, watcher, fair=fair)
+        yield from self._reader(world)
+        if not fair and world.counts.reset:
+            counts = world.counts._replace(reset=world.counts.reset - 1)
+            blank = Reader(0, 0, (NEVER,) * len(world.history), 0, 0, world.last)
+            yield Step("reset", "a new reader starts from the beginning of STATE", world._replace(reader=blank, counts=counts))
+
+    # ---- watchers ------------------------------------------------------------------------------------------------
+
+    def _watcher(self, world: World, number: int, watcher: Watcher, *, fair: bool) -> Iterator[Step]:
+        me = f"w{number}"
+        if watcher.queue:
+            yield self._land(world, number, watcher)
+        alive = any(w.role not in {Role.OFF, Role.STOPPED} and w.epoch == world.epoch for w in world.watchers)
+        if watcher.role in {Role.OFF, Role.STOPPED}:
+            if not watcher.queue and ((fair and not alive) or (not fair and world.counts.start)):
+                epoch = world.epoch + 1
+                counts = world.counts if fair else world.counts._replace(start=world.counts.start - 1)
+                after = world._replace(epoch=epoch, counts=counts)
+                if "I-epoch-before-load" in self.on:
+                    after = _publish(after, Message(0, EPOCH, epoch), self.on)
+                    label = f"{me} starts: publishes epoch {epoch} (sequence {after.last})"
+                else:
+                    label = f"{me} starts (epoch {epoch})"
+                yield Step("start", label, _watch(after, number, Watcher(Role.LOADING, epoch)))
+        elif watcher.refused:
+            yield from self._refused(world, number, watcher)
+        elif watcher.role == Role.LOADING:
+            yield self._load(world, number, watcher)
+        elif watcher.role == Role.LISTING:
+            oldest = world.revision - world.counts.stale_list if not fair else world.revision
+            for revision in range(max(oldest, 1), world.revision + 1):
+                yield self._list(world, number, watcher, revision)
+        elif watcher.role == Role.ANNOUNCING:
+            after = _publish(world, Message(0, EPOCH, watcher.epoch), self.on)
+            announced = watcher._replace(role=Role.CURRENT, expected=after.last)
+            label = f"{me} publishes its epoch {watcher.epoch} (sequence {after.last}) after it has listed"
+            yield Step("announce", label, _watch(after, number, self._difference(after, announced, watcher.at)))
+        elif watcher.tell and not watcher.queue:
+            label = f"{me} has every answer and sends a clock ({watcher.tell})"
+            told = _queue(watcher, [_clock(watcher)])._replace(tell=0)
+            yield Step("watch", label, _watch(world, number, told))
+        elif watcher.at < world.revision and len(watcher.queue) < 4:
+            yield self._see(world, number, watcher)
+
+    def _land(self, world: World, number: int, watcher: Watcher) -> Step:
+        message, rest = watcher.queue[0], watcher.queue[1:]
+        if message.sequence == world.last + 1:
+            after = _publish(_watch(world, number, watcher._replace(queue=rest)), message, self.on)
+            return Step("land", f"w{number}'s {_told(message)} is stored (sequence {message.sequence})", after)
+        refused = watcher._replace(queue=rest, refused=(*watcher.refused, message))
+        label = f"w{number}'s {_told(message)} is refused: it expected sequence {message.sequence}, not {world.last + 1}"
+        return Step("land", label, _watch(world, number, refused))
+
+    def _refused(self, world: World, number: int, watcher: Watcher) -> Iterator[Step]:
+        """Every answer is in: reload and list again; without the rule, send again at the new sequence."""
+        if watcher.queue:
+            return
+        if "I-reload-after-refusal" in self.on:
+            after = watcher._replace(role=Role.LOADING, refused=(), shown=(), tell=0)
+            yield Step("reload", f"w{number} reads the refusal and starts over", _watch(world, number, after))
+            return
+        again = tuple(m._replace(sequence=world.last + 1 + n) for n, m in enumerate(watcher.refused))
+        after = watcher._replace(queue=again, refused=(), expected=world.last + len(again))
+        yield Step("reload", f"w{number} sends again what was refused", _watch(world, number, after))
+
+    def _load(self, world: World, number: int, watcher: Watcher) -> Step:
+        shown = [NEVER] * len(world.history)
+        highest = 0
+        for message in world.state:
+            stray = message.epoch < highest and "I-republish-overwritten" in self.on
+            highest = max(highest, message.epoch)
+            if message.kind == KEY:
+                shown[message.key] = UNKNOWN if stray else message.version
+        if highest > watcher.epoch:
+            return Step("load", f"w{number} loads STATE, sees a newer epoch and stops", _watch(world, number, Watcher(Role.STOPPED)))
+        loaded = watcher._replace(role=Role.LISTING, expected=world.last, shown=tuple(shown))
+        return Step("load", f"w{number} loads STATE up to sequence {world.last}", _watch(world, number, loaded))
+
+    def _list(self, world: World, number: int, watcher: Watcher, revision: int) -> Step:
+        label = f"w{number} lists at revision {revision}"
+        if revision < world.revision:
+            world = world._replace(counts=world.counts._replace(stale_list=world.counts.stale_list - 1))
+            label += f" (a stale list: {world.revision} is current)"
+        if "I-epoch-before-load" in self.on:
+            listed = self._difference(world, watcher._replace(role=Role.CURRENT), revision)
+        else:
+            listed = watcher._replace(role=Role.ANNOUNCING, at=revision)
+        return Step("list", label, _watch(world, number, listed))
+
+    def _difference(self, world: World, watcher: Watcher, revision: int) -> Watcher:
+        """Queue what STATE lacks or shows wrongly, tombstones for what is gone, then a clock."""
+        messages = []
+        for key, shown in enumerate(watcher.shown):
+            truth = _at(world.history[key], revision)
+            if truth.there and shown != truth:
+                messages.append(Message(0, KEY, watcher.epoch, key, truth))
+            elif not truth.there and (shown.there or shown == UNKNOWN):
+                messages.append(Message(0, KEY, watcher.epoch, key, Version(revision, there=False)))
+        return self._queue(watcher._replace(at=revision, shown=()), messages)
+
+    def _see(self, world: World, number: int, watcher: Watcher) -> Step:
+        revision = watcher.at + 1
+        changed = [(key, v) for key, versions in enumerate(world.history) for v in versions if v.revision == revision]
+        messages = [Message(0, KEY, watcher.epoch, key, version) for key, version in changed]
+        after = self._queue(watcher._replace(at=revision), messages)
+        return Step("watch", f"w{number} sees revision {revision} and publishes it, pipelined", _watch(world, number, after))
+
+    def _queue(self, watcher: Watcher, messages: list[Message]) -> Watcher:
+        """Send the messages, and a clock: behind them in the same pipe only without rule I-clock-after-answers."""
+        if "I-clock-after-answers" in self.on:
+            return _queue(watcher, messages)._replace(tell=watcher.at)
+        return _queue(watcher, [*messages, _clock(watcher)])
+
+    # ---- the reader ----------------------------------------------------------------------------------------------
+
+    def _reader(self, world: World) -> Iterator[Step]:
+        reader = world.reader
+        message = next((m for m in world.state if m.sequence > reader.position), None)
+        if message is None:
+            return
+        after = reader._replace(position=message.sequence, highest=max(reader.highest, message.epoch))
+        label = f"the reader applies {_told(message)} (sequence {message.sequence})"
+        broken = ""
+        if message.epoch < reader.highest and "I-reader-drops-epoch" in self.on:
+            label = f"the reader drops {_told(message)}: epoch {message.epoch} is below {reader.highest}"
+        elif message.kind == CLOCK:
+            after = after._replace(claimed=message.version.revision)
+        elif message.kind == KEY:
+            known = reader.view[message.key]
+            if message.version.revision < known.revision:
+                if "I-reader-drops-older" in self.on:
+                    label = f"the reader drops {_told(message)}: it knows revision {known.revision}"
+                else:
+                    broken = f"a view goes back: key {message.key} from {_said(known)} to {_said(message.version)}"
+            if message.version.revision >= known.revision or broken:
+                after = after._replace(view=_put(reader.view, message.key, message.version))
+        if after.highest > reader.highest and "I-clock-of-the-epoch" in self.on and message.kind != CLOCK:
+            after = after._replace(claimed=0)
+        if message.sequence == world.last or "I-fresh-at-the-end" not in self.on:
+            after = after._replace(fresh=max(after.fresh, after.claimed))
+        yield Step("apply", label, world._replace(reader=after, broken=broken))
+
+
+def _publish(world: World, message: Message, on: frozenset[str]) -> World:
+    """STATE stores the message as the last of its subject (every epoch is a subject of its own)."""
+    stored = message._replace(sequence=world.last + 1)
+    kept = tuple(m for m in world.state if (m.kind, m.key) != (stored.kind, stored.key) or (stored.kind == EPOCH and "I-epochs-kept" in on))
+    return world._replace(state=(*kept, stored), last=world.last + 1)
+
+
+def _clock(watcher: Watcher) -> Message:
+    return Message(0, CLOCK, watcher.epoch, -1, Version(watcher.at, there=True))
+
+
+def _queue(watcher: Watcher, messages: list[Message]) -> Watcher:
+    numbered = tuple(m._replace(sequence=watcher.expected + 1 + n) for n, m in enumerate(messages))
+    return watcher._replace(queue=watcher.queue + numbered, expected=watcher.expected + len(messages))
+
+
+def _watch(world: World, number: int, watcher: Watcher) -> World:
+    return world._replace(watchers=_put(world.watchers, number, watcher))
+
+
+def _put(items: tuple, index: int, item: object) -> tuple:
+    return (*items[:index], item, *items[index + 1 :])
+
+
+def _at(versions: tuple[Version, ...], revision: int) -> Version:
+    """What the key was at a revision."""
+    return next((v for v in reversed(versions) if v.revision <= revision), NEVER)
+
+
+def _said(version: Version) -> str:
+    return f"at revision {version.revision}" if version.there else f"absent (revision {version.revision})"
+
+
+def _told(message: Message) -> str:
+    if message.kind == KEY:
+        return f"message of epoch {message.epoch}: key {message.key} {_said(message.version)}"
+    return f"{message.kind} message of epoch {message.epoch}" + (f" ({message.version.revision})" if message.kind == CLOCK else "")
