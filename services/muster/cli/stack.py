@@ -23,6 +23,10 @@ import aiohttp
 import msgspec
 
 from muster.bus.server import EmbeddedServer
+from muster.kube.config import connect as connect_kube
+from muster.kube.errors import AlreadyExists, KubeError
+from muster.kube.writer import Writer
+from muster.runtime import ServiceConfig
 from muster.runtime.processes import end, spawn
 
 SERVICES = ("watcher", "controller", "scheduler")
@@ -30,6 +34,8 @@ READY_SECONDS = 60.0
 PAUSE_SHORTEST = 0.2
 PAUSE_LONGEST = 10.0
 STEADY_SECONDS = 30.0
+CRASHES = 3
+"""So many ends before the stack was ready: it will not become ready."""
 
 
 class StackError(RuntimeError):
@@ -157,6 +163,7 @@ class Stack:
         if self.kubeconfig is None:
             await self._start_simulator()
         await nats
+        await self._create_namespace()
         environ = self._environ()
         for name in self._names:
             for replica in range(self._replicas):
@@ -193,6 +200,17 @@ class Stack:
             **self._extra,
         }
 
+    async def _create_namespace(self) -> None:
+        """Where the services keep their Leases."""
+        assert self.kubeconfig is not None
+        async with await connect_kube(kubeconfig=self.kubeconfig, user_agent="muster-up") as kube:
+            try:
+                await Writer(kube).create("namespaces", None, {"metadata": {"name": ServiceConfig().namespace}})
+            except AlreadyExists:
+                return
+            except KubeError as error:
+                raise StackError(f"the cluster cannot be used: {error}") from error
+
     async def _start_simulator(self) -> None:
         kubeconfig = self.state_dir / "kubeconfig"
         log_path = self.state_dir / "logs" / "simulator.log"
@@ -226,6 +244,10 @@ class Stack:
                         waiting[service.name] = answer
                 if not waiting:
                     return
+                crashing = next((service for service in self.services if service.restarts >= CRASHES), None)
+                if crashing is not None:
+                    why = last_error(crashing.log_path)
+                    raise StackError(f"{crashing.name} ends again and again: {why} (see {crashing.log_path})")
                 if time.monotonic() > deadline:
                     name, why = next(iter(waiting.items()))
                     log_path = self.service(name).log_path
@@ -258,6 +280,16 @@ def last_line(path: Path) -> str:
     except OSError:
         return ""
     return lines[-1][:300] if lines else ""
+
+
+def last_error(path: Path) -> str:
+    """The last line of a log that tells of an error, else its last line."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    errors = [line for line in lines if '"level": "error"' in line or line.startswith("muster")]
+    return (errors or lines or [""])[-1][-300:]
 
 
 def find_address(state_dir: Path) -> Address | None:

@@ -257,7 +257,12 @@ async def main(context: ServiceContext) -> None:
             kubeconfig=config.kubeconfig, in_cluster=config.in_cluster, user_agent="muster-scheduler"
         ) as kube:
             lock = LeaseLock(
-                kube, namespace=config.namespace, name=LEASE_NAME, identity=config.identity, timings=timings
+                kube,
+                namespace=config.namespace,
+                name=LEASE_NAME,
+                identity=config.identity,
+                timings=timings,
+                report=lambda sentence: context.log.warning("the lease", problem=sentence),
             )
             await Scheduler(context, bus, kube, lock).run()
     finally:

@@ -100,7 +100,7 @@ def watched_kinds(policy: Policy) -> tuple[Watched, ...]:
         Watched(name="namespace", info=KINDS["namespaces"], state_kind="namespace", project=project_namespace),
         Watched(
             name="priorityclass",
-            info=KINDS["priorityclasses.scheduling.k8s.io"],
+            info=KINDS["priorityclasses"],
             state_kind="priorityclass",
             project=project_priority_class,
         ),

@@ -86,7 +86,7 @@ async def run(arguments: argparse.Namespace) -> int:
             return 130
         code = task.result()
         if arguments.serve and code == 0:
-            console.print(f"\nit stays up until Ctrl-C; in another terminal:  ./dev run muster get")
+            console.print("\nit stays up until Ctrl-C; in another terminal:  ./dev run muster get")
             await stop
         return code
     finally:
