@@ -82,7 +82,7 @@ class MemoryApi:
 
     # What clients ask
 
-    async def request(self, method, path, *, query=(), body=None, content_type=None, headers=None, timeout_seconds):  # noqa: ARG002
+    async def request(self, method, path, *, query=(), body=None, content_type=None, headers=None, timeout_seconds):
         self.requests.append((method, path))
         await asyncio.sleep(0)
         if self.hang:
@@ -135,7 +135,7 @@ class MemoryApi:
         return self.__dict__.setdefault("snapshots", {})
 
     @asynccontextmanager
-    async def stream(self, path, *, query=(), open_timeout_seconds, read_timeout_seconds):  # noqa: ARG002
+    async def stream(self, path, *, query=(), open_timeout_seconds, read_timeout_seconds):
         self.requests.append(("WATCH", path))
         await asyncio.sleep(0)
         if self.failures and (failure := self.failures.pop(0)) is not None:

@@ -32,11 +32,11 @@ class Watcher:
     def listed(self, kind, items, seconds):
         pass
 
-    def restarted(self, kind, cause, message):  # noqa: ARG002
+    def restarted(self, kind, cause, message):
         self.causes[cause] += 1
         self.messages.append(message)
 
-    def malformed(self, kind, key, message):  # noqa: ARG002
+    def malformed(self, kind, key, message):
         self.skipped.append(key)
 
     async def until(self, condition):

@@ -16,7 +16,7 @@ from muster.kube.writer import Fenced, Writer
 from muster.simulator.crds import load_crds
 from muster.simulator.server import SimulatedServer
 from muster.simulator.store import Store
-from tests.kube.test_reflector_equality import Consumer
+from tests.kube.consumer import Consumer
 from tests.kube.timings import InstantTiming
 
 POD = {
@@ -247,6 +247,7 @@ async def test_the_view_of_a_busy_server_with_faults_ends_equal_to_the_server(ku
             await asyncio.sleep(0.01)
     assert not running.done()
     assert consumer.listed == 1
+    assert sum(count for key, count in simulated.verbs.items() if "list" in key) > 1, "no fault led to a new list"
     running.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await running

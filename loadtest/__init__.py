@@ -1,0 +1,1 @@
+"""Load tests and measurements of Muster; each module runs with `python -m loadtest.NAME`."""
