@@ -65,7 +65,7 @@ def list_bytes(target: Target, view: View, records: Sequence[Record], metadata: 
     head = orjson.dumps(
         {"kind": target.resource_type.kind + "List", "apiVersion": target.api_version, "metadata": metadata}
     )
-    return b"".join((head[:-1], b',"items":[', b",".join([view.raw(record) for record in records]), b"]}"))
+    return b"".join((head[:-1], b',"items":[', b",".join([view.item(record) for record in records]), b"]}"))
 
 
 def encode_continue(version: int, key: tuple[str, str]) -> str:

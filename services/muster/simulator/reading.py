@@ -23,12 +23,12 @@ from muster.simulator.answers import (
     wants_table,
 )
 from muster.simulator.errors import ApiError, JsonObject, expired
-from muster.simulator.faults import Faults, expired_line
+from muster.simulator.faults import Faults
 from muster.simulator.routing import ListOptions, Target, parse_list_options
 from muster.simulator.scaling import scale_of
 from muster.simulator.store import Store
 from muster.simulator.views import View
-from muster.simulator.watching import ADDED, Change, Record, Table, Watch, watch_line
+from muster.simulator.watching import ADDED, ERROR_START, Change, Record, Table, Watch, error_line, watch_line
 
 DEFAULT_WATCH_SECONDS = 1800.0
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -166,7 +166,7 @@ class Reader:
             await response.prepare(request)
             if first:
                 await response.write(first)
-            if not first.endswith(expired_line()):
+            if not first.startswith(ERROR_START):
                 await self._follow(response, watch, options, encoder, key=key)
             await response.write_eof()
         finally:
@@ -189,12 +189,12 @@ class Reader:
         if from_nowhere:
             return b""
         assert options.version is not None
-        if options.version > self._store.version:
-            return expired_line()  # a version this store never reached: it was emptied since
+        if options.version > self._store.version:  # a version this store never reached: it was emptied since
+            return error_line(expired(f"too old resource version: {options.version} ({self._store.version})"))
         try:
             missed = table.since(options.version)
-        except ApiError:
-            return expired_line()
+        except ApiError as error:
+            return error_line(error)
         inside = [change for change in missed if target.namespace is None or change.key[0] == target.namespace]
         return encoder.changes(inside, options)
 

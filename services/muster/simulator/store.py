@@ -362,6 +362,8 @@ class Store:
         if event_type == ADDED and resource_type.key == CRD_KEY:
             established(obj, now=self.clock.now())
         version = self.version if dry_run else self.version + 1
+        # Kind and apiVersion lead, as the real server writes them: lists of built-in kinds cut them off.
+        obj = {"kind": resource_type.kind, "apiVersion": resource_type.api_version, "metadata": None, **obj}
         metadata = obj["metadata"] = dict(obj["metadata"])
         if not (dry_run and event_type == ADDED):
             metadata["resourceVersion"] = str(version)
@@ -369,7 +371,7 @@ class Store:
         if dry_run:
             return record
         if resource_type.key == CRD_KEY and event_type != DELETED:
-            self._serve(obj)
+            self._serve(obj, version)
         self.version = version
         change = Change(event_type, key, record, old=old)
         self.table(resource_type.key).apply(change)
@@ -396,8 +398,12 @@ class Store:
         if failures:
             raise ExceptionGroup("subscribers of the store failed", failures)
 
-    def _serve(self, definition: JsonObject) -> None:
-        self.registry.add(resource_type_of(definition))
+    def _serve(self, definition: JsonObject, version: int) -> None:
+        served = resource_type_of(definition)
+        known = self.registry.has(served.key)
+        self.registry.add(served)
+        if not known:
+            self.table(served.key).begin(version)
 
     def _withdraw(self, definition: JsonObject) -> None:
         key = resource_type_of(definition).key

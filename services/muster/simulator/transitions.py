@@ -63,14 +63,18 @@ def apply_patch(resource_type: ResourceType, current: JsonObject, body: Any, *, 
 def check_preconditions(resource_type: ResourceType, old: Record, preconditions: Mapping[str, str] | None) -> None:
     """409 when the object is not the one the caller means (uid) or not as the caller saw it (resourceVersion)."""
     metadata = old.obj["metadata"]
-    for field, label in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
+    for field, label, cause in (
+        ("uid", "UID", "deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "modified"),
+    ):
         wanted = (preconditions or {}).get(field)
         if wanted and wanted != metadata[field]:
             raise conflict(
                 resource_type.plural,
                 metadata["name"],
                 group=resource_type.group,
-                message=f"Precondition failed: {label} in precondition: {wanted}, {label} in object meta: {metadata[field]}",
+                message=f"the {label} in the precondition ({wanted}) does not match the {label} in record ({metadata[field]}). "
+                f"The object might have been {cause}",
             )
 
 

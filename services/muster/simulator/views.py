@@ -65,6 +65,10 @@ class View:
         """The JSON of a record in this version."""
         return record.raw if self.identical else orjson.dumps(self.show(record.obj))
 
+    def item(self, record: Record) -> bytes:
+        """The JSON of a record inside a list; items of built-in kinds carry no kind and apiVersion."""
+        return record.item() if self.identical and not self.stored.custom else self.raw(record)
+
     def keep(self, obj: JsonObject) -> JsonObject:
         """What a client of this version sent, as it is stored."""
         return to_core_event(obj) if self.shown.key == NEW_EVENTS else obj

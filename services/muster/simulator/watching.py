@@ -24,6 +24,7 @@ Key = tuple[str, str]
 ADDED = "ADDED"
 MODIFIED = "MODIFIED"
 DELETED = "DELETED"
+ERROR_START = b'{"type":"ERROR"'
 
 
 class Record:
@@ -35,6 +36,10 @@ class Record:
         self.obj = obj
         self.raw = raw
         self.version = version
+
+    def item(self) -> bytes:
+        """The JSON as a list of a built-in kind shows it: without the leading kind and apiVersion."""
+        return b"{" + self.raw[self.raw.index(b',"metadata":') + 1 :]
 
 
 class Change:
@@ -181,6 +186,11 @@ class Table:
             self.compacted = self.log.popleft().version
         for watch in self.watches:
             watch.offer(change)
+
+    def begin(self, version: int) -> None:
+        """Start the history at a version: a kind has none from before its definition."""
+        self.log.clear()
+        self.compacted = version
 
     def compact(self) -> None:
         """Forget the whole log: every older resourceVersion is Expired from now on."""
