@@ -83,9 +83,9 @@ class Decider:
             if commitment.kind == PLAN:
                 if leader.nodes[slot.node] != Room.OURS:
                     return True
-            elif slot.uid != UNNAMED and (pod is None or pod.uid != slot.uid or pod.phase != Phase.ALIVE):
-                return True
-            elif slot.uid != UNNAMED and pod is not None and pod.node not in {UNBOUND, slot.node}:
+            elif (slot.uid != UNNAMED and (pod is None or pod.uid != slot.uid or pod.phase != Phase.ALIVE)) or (
+                slot.uid != UNNAMED and pod is not None and pod.node not in {UNBOUND, slot.node}
+            ):
                 return True
         return False
 

@@ -39,7 +39,7 @@ class Executor:
             if pod is None or not named:
                 continue
             if not commitment.undoing:
-                yield from self._bind(world, process, leader, pod, slot.node, token)
+                yield from self._bind(world, process, leader, (pod, slot.node), token)
             elif pod.fence < token and "D-undo-touch" in self.on:
                 yield from self.touch(world, process, Request("touch", process, leader.epoch, pod.uid, -1, token))
             else:
@@ -65,7 +65,8 @@ class Executor:
                 for pod in left:
                     yield from self._send(world, Request("evict", process, leader.epoch, pod.uid, -1, leader.entry))
 
-    def _bind(self, world: World, process: int, leader: Leader, pod: Pod, node: int, token: int) -> Iterator[Step]:
+    def _bind(self, world: World, process: int, leader: Leader, slot: tuple[Pod, int], token: int) -> Iterator[Step]:
+        pod, node = slot
         blind = "C-first-attempt-fenced" not in self.on and pod.uid not in leader.sent
         if pod.node != UNBOUND or pod.phase != Phase.ALIVE or (pod.fence > token and not blind):
             return

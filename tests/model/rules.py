@@ -46,6 +46,7 @@ WATCHER_RULES: dict[str, str] = {
     "I-republish-overwritten": "and publishes again what a stray message overwrote",
     "I-clock-after-answers": "a clock is sent when every earlier publish was accepted, never pipelined behind them",
     "I-clock-of-the-epoch": "a new epoch voids the clock of the old one",
+    "I-stray-voids-clock": "a stray message voids the clocks before it: it may have overwritten what they vouch for",
     "I-fresh-at-the-end": "a clock counts once the reader has applied all that STATE held, for superseded messages are missing from the order",
     "I-epochs-kept": "every epoch message stays in STATE, or a later watcher cannot tell which messages are stray",
 }

@@ -3,25 +3,30 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tests.model.deciding import Gang
 from tests.model.explore import Explorable
 from tests.model.ledger import BIND, CLOSE, LEADER, UNBOUND, Entry, Slot
-from tests.model.deciding import Gang
 from tests.model.protocol import CommitProtocol
-from tests.model.world import Budget, Leader, Pod, Role, Room, World
+from tests.model.rules import RULES
 from tests.model.watchers import Counts, WatcherProtocol
-
-Build = Callable[[frozenset[str]], Explorable]
+from tests.model.world import Budget, Leader, Pod, Role, Room, World
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """An instance: `build(without)` makes its model; exploration stops at `limit` states (all of them unless `bounded`)."""
+    """An instance; every `settle_every`-th state of it is also checked for progress. `limit` guards the time it takes."""
 
     title: str
-    build: Build
+    make: Callable[[frozenset[str]], Explorable]
     limit: int = 60_000
-    bounded: bool = False
     settle_every: int = 50
+
+    def build(self, without: frozenset[str] = frozenset()) -> Explorable:
+        """The model of this instance without the named rules; ValueError when one is unknown."""
+        unknown = without - RULES.keys()
+        if unknown:
+            raise ValueError(f"without={sorted(unknown)}: unknown rules; known are {sorted(RULES)}")
+        return self.make(without)
 
 
 def commit(
@@ -57,9 +62,21 @@ def commit(
     )
 
 
-def watched(title: str, counts: Counts, *, keys: int = 1, watchers: int = 2) -> Scenario:
-    """A scenario of rule I."""
-    return Scenario(title, lambda without: WatcherProtocol(counts, keys=keys, watchers=watchers, without=without))
+def watched(
+    title: str,
+    counts: Counts,
+    *,
+    changes: tuple[tuple[int, bool], ...],
+    first: tuple[bool, ...] = (True,),
+    in_flight: int = 0,
+    limit: int = 60_000,
+) -> Scenario:
+    """A scenario of rule I: which keys are there `first`, what `changes` (key, there) follow, how many are in flight at the start."""
+
+    def build(without: frozenset[str]) -> WatcherProtocol:
+        return WatcherProtocol(counts, first=first, changes=changes, in_flight=in_flight, without=without)
+
+    return Scenario(title, build, limit)
 
 
 ONE_CARD = (Gang((0,), ((0,),)), Gang((1,), ((0,),)))
@@ -146,9 +163,35 @@ SCENARIOS: dict[str, Scenario] = {
         Budget(acquire=1, bind=2, recreate=1, lose_store=1),
         absent=(0, 1),
     ),
-    "watchers": watched("a watcher is replaced while its publishes are in flight", Counts(change=2, start=1, reset=1)),
-    "three watchers": watched("a second watcher is replaced before it has repaired anything", Counts(change=2, start=2)),
-    "stale list": watched("a new watcher lists from an API server that lags", Counts(change=2, start=1, stale_list=1)),
+    "new reader": watched(
+        "a watcher is replaced while its publishes are in flight, and a reader starts from the beginning",
+        Counts(start=1, reset=1),
+        changes=((0, False), (0, True)),
+    ),
+    "short life": watched(
+        "an object lives and dies while a watcher is replaced",
+        Counts(start=1),
+        first=(False,),
+        changes=((0, True), (0, False)),
+    ),
+    "deep pipe": watched(
+        "four publishes of a deposed watcher are in flight",
+        Counts(start=1),
+        first=(True, False),
+        changes=((0, True), (0, True), (0, True), (1, True), (1, False)),
+        in_flight=4,
+    ),
+    "overwritten": watched(
+        "a stray message overwrites a good one", Counts(start=1), changes=((0, True), (0, True), (0, True)), in_flight=1
+    ),
+    "three watchers": watched(
+        "a watcher is replaced before it has repaired anything", Counts(start=2), changes=((0, True), (0, True))
+    ),
+    "stale list": watched(
+        "a new watcher lists from an API server that lags",
+        Counts(start=1, stale_list=1),
+        changes=((0, False), (0, True)),
+    ),
 }
 
 BREAKS: dict[str, str] = {
@@ -187,14 +230,15 @@ BREAKS: dict[str, str] = {
     "H-touch-until-first-bind": "lost twice over",
     "H-view-past-the-loss": "lost declared",
     "H-view-past-the-touches": "lost store",
-    "I-epoch-before-load": "watchers",
-    "I-reader-drops-epoch": "watchers",
+    "I-epoch-before-load": "short life",
+    "I-reader-drops-epoch": "deep pipe",
     "I-reader-drops-older": "stale list",
-    "I-reload-after-refusal": "watchers",
-    "I-republish-overwritten": "watchers",
-    "I-clock-after-answers": "watchers",
+    "I-reload-after-refusal": "three watchers",
+    "I-republish-overwritten": "three watchers",
+    "I-clock-after-answers": "short life",
     "I-clock-of-the-epoch": "stale list",
-    "I-fresh-at-the-end": "watchers",
+    "I-stray-voids-clock": "overwritten",
+    "I-fresh-at-the-end": "short life",
     "I-epochs-kept": "three watchers",
 }
 """Rule → the scenario that breaks without it."""
@@ -223,6 +267,13 @@ WALKED: dict[str, Scenario] = {
         (Gang((0, 1), ((0, 1), (1, 2))), Gang((2, 3), ((0, 2), (1, 2))), Gang((4,), ((0,), (1,)))),
         Budget(acquire=3, bind=4, undo=3, slow_append=1, slow_touch=1, recreate=2, foreign=1),
         nodes=3,
+    ),
+    "many watchers": watched(
+        "three keys change while watchers come and go",
+        Counts(start=4, reset=2),
+        first=(True, True, False),
+        changes=((0, True), (1, False), (2, True), (0, False), (2, False), (1, True), (0, True)),
+        in_flight=2,
     ),
 }
 """Larger instances, walked at random instead of exhausted."""

@@ -8,7 +8,7 @@ from tests.model.explore import Outcome, explore, walk
 from tests.model.rules import LIVENESS_RULES, RULES
 from tests.model.scenarios import BREAKS, SCENARIOS, WALKED
 
-LONGEST_HISTORY = 16
+LONGEST_HISTORY = 18
 
 
 def without(rule: str) -> Outcome:

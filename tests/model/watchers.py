@@ -77,7 +77,6 @@ class Reader(NamedTuple):
 class Counts(NamedTuple):
     """How often each thing may still happen."""
 
-    change: int = 0
     start: int = 0
     reset: int = 0
     stale_list: int = 0
@@ -100,18 +99,29 @@ class World(NamedTuple):
 class WatcherProtocol:
     """Explorable model of rule I; watcher 0 publishes at the start, the reader has read everything."""
 
-    def __init__(self, counts: Counts, *, keys: int = 1, watchers: int = 2, without: frozenset[str] = frozenset()) -> None:
+    def __init__(
+        self,
+        counts: Counts,
+        *,
+        first: tuple[bool, ...],
+        changes: tuple[tuple[int, bool], ...],
+        in_flight: int = 0,
+        without: frozenset[str] = frozenset(),
+    ) -> None:
         self.on = frozenset(WATCHER_RULES.keys() - without)
-        first = Version(1, True)
-        state = (
-            Message(1, EPOCH, 1),
-            *(Message(2 + key, KEY, 1, key, first) for key in range(keys)),
-            Message(2 + keys, CLOCK, 1, -1, first),
-        )
-        current = Watcher(Role.CURRENT, 1, 1, 2 + keys, (first,) * keys)
-        reader = Reader(2 + keys, 1, (first,) * keys, 1, 1, 0)
-        others = (Watcher(),) * (watchers - 1)
-        self.start = World(((first,),) * keys, 1, state, 2 + keys, (current, *others), reader, counts)
+        self.changes = changes
+        start = tuple(Version(1, there=True) if there else NEVER for there in first)
+        stored = [Message(0, EPOCH, 1)]
+        stored += [Message(0, KEY, 1, key, version) for key, version in enumerate(start) if version.there]
+        stored.append(Message(0, CLOCK, 1, -1, Version(1, there=True)))
+        state = tuple(message._replace(sequence=number) for number, message in enumerate(stored, start=1))
+        current = Watcher(Role.CURRENT, 1, 1, len(state), start)
+        reader = Reader(len(state), 1, start, 1, 1, 0)
+        history = tuple((version,) for version in start)
+        self.start = World(history, 1, state, len(state), (current, Watcher()), reader, counts)
+        for _ in range(in_flight):
+            self.start = self._change(self.start)
+            self.start = self._see(self.start, 0, self.start.watchers[0]).state
 
     def initial(self) -> World:
         """The first world."""
@@ -150,22 +160,24 @@ class WatcherProtocol:
 
     def steps(self, world: World, *, fair: bool = False) -> Iterator[Step]:
         """Everything that may happen next."""
-        if not fair and world.counts.change:
-            revision = world.revision + 1
-            counts = world.counts._replace(change=world.counts.change - 1)
-            for key, versions in enumerate(world.history):
-                version = Version(revision, there=not versions[-1].there)
-                for new in {version, Version(revision, there=True)}:
-                    history = _put(world.history, key, (*versions, new))
-                    label = f"key {key} becomes {_said(new)}"
-                    yield Step("change", label, world._replace(history=history, revision=revision, counts=counts))
+        if not fair and world.revision <= len(self.changes):
+            key, there = self.changes[world.revision - 1]
+            label = f"key {key} becomes {_said(Version(world.revision + 1, there))}"
+            yield Step("change", label, self._change(world))
         for number, watcher in enumerate(world.watchers):
             yield from self._watcher(world, number, watcher, fair=fair)
         yield from self._reader(world)
         if not fair and world.counts.reset:
             counts = world.counts._replace(reset=world.counts.reset - 1)
             blank = Reader(0, 0, (NEVER,) * len(world.history), 0, 0, world.last)
-            yield Step("reset", "a new reader starts from the beginning of STATE", world._replace(reader=blank, counts=counts))
+            yield Step(
+                "reset", "a new reader starts from the beginning of STATE", world._replace(reader=blank, counts=counts)
+            )
+
+    def _change(self, world: World) -> World:
+        key, there = self.changes[world.revision - 1]
+        versions = (*world.history[key], Version(world.revision + 1, there))
+        return world._replace(history=_put(world.history, key, versions), revision=world.revision + 1)
 
     # ---- watchers ------------------------------------------------------------------------------------------------
 
@@ -211,7 +223,9 @@ class WatcherProtocol:
             after = _publish(_watch(world, number, watcher._replace(queue=rest)), message, self.on)
             return Step("land", f"w{number}'s {_told(message)} is stored (sequence {message.sequence})", after)
         refused = watcher._replace(queue=rest, refused=(*watcher.refused, message))
-        label = f"w{number}'s {_told(message)} is refused: it expected sequence {message.sequence}, not {world.last + 1}"
+        label = (
+            f"w{number}'s {_told(message)} is refused: it expected sequence {message.sequence}, not {world.last + 1}"
+        )
         return Step("land", label, _watch(world, number, refused))
 
     def _refused(self, world: World, number: int, watcher: Watcher) -> Iterator[Step]:
@@ -235,7 +249,11 @@ class WatcherProtocol:
             if message.kind == KEY:
                 shown[message.key] = UNKNOWN if stray else message.version
         if highest > watcher.epoch:
-            return Step("load", f"w{number} loads STATE, sees a newer epoch and stops", _watch(world, number, Watcher(Role.STOPPED)))
+            return Step(
+                "load",
+                f"w{number} loads STATE, sees a newer epoch and stops",
+                _watch(world, number, Watcher(Role.STOPPED)),
+            )
         loaded = watcher._replace(role=Role.LISTING, expected=world.last, shown=tuple(shown))
         return Step("load", f"w{number} loads STATE up to sequence {world.last}", _watch(world, number, loaded))
 
@@ -266,7 +284,9 @@ class WatcherProtocol:
         changed = [(key, v) for key, versions in enumerate(world.history) for v in versions if v.revision == revision]
         messages = [Message(0, KEY, watcher.epoch, key, version) for key, version in changed]
         after = self._queue(watcher._replace(at=revision), messages)
-        return Step("watch", f"w{number} sees revision {revision} and publishes it, pipelined", _watch(world, number, after))
+        return Step(
+            "watch", f"w{number} sees revision {revision} and publishes it, pipelined", _watch(world, number, after)
+        )
 
     def _queue(self, watcher: Watcher, messages: list[Message]) -> Watcher:
         """Send the messages, and a clock: behind them in the same pipe only without rule I-clock-after-answers."""
@@ -286,6 +306,8 @@ class WatcherProtocol:
         broken = ""
         if message.epoch < reader.highest and "I-reader-drops-epoch" in self.on:
             label = f"the reader drops {_told(message)}: epoch {message.epoch} is below {reader.highest}"
+            if "I-stray-voids-clock" in self.on:
+                after = after._replace(claimed=0)
         elif message.kind == CLOCK:
             after = after._replace(claimed=message.version.revision)
         elif message.kind == KEY:
@@ -307,7 +329,11 @@ class WatcherProtocol:
 def _publish(world: World, message: Message, on: frozenset[str]) -> World:
     """STATE stores the message as the last of its subject (every epoch is a subject of its own)."""
     stored = message._replace(sequence=world.last + 1)
-    kept = tuple(m for m in world.state if (m.kind, m.key) != (stored.kind, stored.key) or (stored.kind == EPOCH and "I-epochs-kept" in on))
+    kept = tuple(
+        m
+        for m in world.state
+        if (m.kind, m.key) != (stored.kind, stored.key) or (stored.kind == EPOCH and "I-epochs-kept" in on)
+    )
     return world._replace(state=(*kept, stored), last=world.last + 1)
 
 
@@ -340,4 +366,6 @@ def _said(version: Version) -> str:
 def _told(message: Message) -> str:
     if message.kind == KEY:
         return f"message of epoch {message.epoch}: key {message.key} {_said(message.version)}"
-    return f"{message.kind} message of epoch {message.epoch}" + (f" ({message.version.revision})" if message.kind == CLOCK else "")
+    return f"{message.kind} message of epoch {message.epoch}" + (
+        f" ({message.version.revision})" if message.kind == CLOCK else ""
+    )
