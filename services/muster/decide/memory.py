@@ -43,6 +43,12 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[NodeBackoff, ...] = ()
     mix: dict[str, int] = {}
     """Requests seen, by key of `mix_key`, capped and halved so that it follows the present."""
+    fruitless: str = ""
+    """Digest of the last problem that the exact model could not improve; it is not solved again while nothing changed."""
+
+    def without_fruit(self, digest: str) -> "CoreMemory":
+        """Remember the digest ('' forgets)."""
+        return self if digest == self.fruitless else msgspec.structs.replace(self, fruitless=digest)
 
     def to_data(self) -> dict[str, Any]:
         """As plain data, for the LEDGER."""

@@ -17,6 +17,7 @@ from muster.decide.placement.validate import validate
 from muster.decide.reasons import Reason
 from muster.decide.room import Room, held_by
 from muster.decide.scheduling.holds import hold_of
+from muster.decide.scheduling.repair import repair
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of, tree_of
 from muster.model.instructions import Instruction, Pending, Place
@@ -61,6 +62,7 @@ def decide(
     set_shares(tree, total_of(fleet), demand_of(fleet, tree, hopeful))
     work = Round(room, tree, policy.packing, blocked=_blocked(fleet, memory, now, hopeful))
     failed = serve_minimums(work, hopeful)
+    memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
     serve_surplus(work, hopeful)
 
     places = _places(work, snapshot)

@@ -1,16 +1,24 @@
 """The working state of one decision: the room, the queues' usage, and what has been placed so far in this round."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from muster.decide.asks import Ask
-from muster.decide.fleet import Mask
+from muster.decide.fleet import PODS, Mask
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
-from muster.model.gangs import Gang
 from muster.model.pods import Shape
 from muster.model.policy import Packing
-from muster.model.units import GangKey
+from muster.model.units import GangKey, QueueName
+
+
+class Saved(NamedTuple):
+    """An arrangement that can be restored."""
+
+    landed: dict[GangKey, list[Landed]]
+    asks: dict[GangKey, Ask]
+    usage: dict[QueueName, Amounts]
 
 
 class Round:
@@ -23,6 +31,9 @@ class Round:
         self.blocked = blocked or {}
         self.landed: dict[GangKey, list[Landed]] = {}
         self.asks: dict[GangKey, Ask] = {}
+        self.base_pods = room.free[:, PODS].copy()
+        self._base = room.mark()
+        self._usage = _copied(tree.usage)
 
     def greedy(self, *, largest_cards: bool = False) -> Greedy:
         """The greedy over this round's room."""
@@ -69,6 +80,32 @@ class Round:
         self.room.rollback(mark)
         return False
 
+    def save(self) -> Saved:
+        """The present arrangement."""
+        landed = {key: list(pods) for key, pods in self.landed.items()}
+        return Saved(landed, dict(self.asks), _copied(self.tree.usage))
+
+    def reset(self) -> None:
+        """Back to before this round placed anything."""
+        self.room.rollback(self._base)
+        self.tree.usage = _copied(self._usage)
+        self.landed.clear()
+        self.asks.clear()
+
+    def restore(self, saved: Saved) -> None:
+        """An arrangement again, from a round that was reset."""
+        for key, landed in saved.landed.items():
+            self.take(saved.asks[key], landed)
+
+    def take(self, ask: Ask, landed: Sequence[Landed]) -> None:
+        """Take exactly these places, which are known to be free, and charge them."""
+        for one in landed:
+            shape = ask.roles[one.role].shape
+            self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports)
+        self.tree.charge(ask.gang.queue, self.charge_of(ask, landed))
+        self.asks[ask.gang.key] = ask
+        self.landed[ask.gang.key] = list(landed)
+
     def charge_of(self, ask: Ask, landed: Iterable[Landed]) -> Amounts:
         """What the queue is charged for these pods."""
         charge: Amounts = {}
@@ -76,6 +113,10 @@ class Round:
         for one in landed:
             add(charge, charge_at(fleet, ask.roles[one.role].shape.request, fleet.names[one.row], one.cards))
         return charge
+
+
+def _copied(usage: dict[QueueName, Amounts]) -> dict[QueueName, Amounts]:
+    return {queue: dict(amounts) for queue, amounts in usage.items()}
 
 
 def least_charge(room: Room, ask: Ask) -> Amounts:
@@ -92,8 +133,3 @@ def least_charge(room: Room, ask: Ask) -> Amounts:
         for resource in sorted({name for one in spare for name in one}):
             charge[resource] = charge.get(resource, 0) + rest * min(one.get(resource, 0) for one in spare)
     return charge
-
-
-def gang_asks(gangs: Iterable[Gang], asks: dict[GangKey, Ask]) -> list[Ask]:
-    """The asks of these gangs, in their order."""
-    return [asks[gang.key] for gang in gangs if gang.key in asks]

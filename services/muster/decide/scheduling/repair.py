@@ -1,0 +1,209 @@
+"""When the order of the greedy fails a gang that could start: try again with everything this round placed, all together.
+
+    who may be dropped    a gang of the same queue as one that failed, that comes after it or is of its priority but not the
+                          first of its queue there; nobody else
+    what is best          a higher priority counts before any lower one; then size, then age (DESIGN 7)
+    what may not grow     a queue's usage above the larger of its share and what the order gave it
+
+Two more greedy orders are tried, then the exact model, hinted with the best so far. The best answer stays.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+from muster.decide.asks import Ask
+from muster.decide.memory import CoreMemory
+from muster.decide.ordering import gang_key_order
+from muster.decide.placement.exact import Exact, Item, Limit
+from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.solver import Solve
+from muster.decide.scheduling.state import Round, Saved, least_charge
+from muster.decide.shares import Amounts, total_of
+from muster.model.policy import Solver
+from muster.model.units import GangKey, QueueName
+
+Score = tuple[int, ...]
+
+
+def repair(work: Round, failed: Sequence[Ask], memory: CoreMemory, *, policy: Solver, solve: Solve) -> CoreMemory:
+    """Improve the round in place; the memory remembers an attempt that gained nothing, so that it is not repeated."""
+    if not failed or not policy.enabled:
+        return memory
+    ordered = work.save()
+    work.reset()
+    hopeful = [ask for ask in failed if _could_gain(work, ask, alone=not ordered.landed)]
+    digest = _digest(work, [*ordered.asks.values(), *hopeful]) if hopeful else ""
+    if not hopeful or digest == memory.fruitless:
+        work.restore(ordered)
+        return memory
+    problem = Problem(work, ordered, hopeful)
+    best = problem.other_orders(ordered)
+    best = problem.exact(best, policy, solve)
+    work.reset()
+    work.restore(best)
+    return memory.without_fruit(digest if best is ordered else "")
+
+
+def _could_gain(work: Round, ask: Ask, *, alone: bool) -> bool:
+    """Whether another arrangement might admit the gang: the room before this round would hold each role by itself."""
+    parts = [role for role in ask.roles if role.waiting]
+    if any(int(capacity(work.room, role.shape).sum()) < role.need for role in parts):
+        return False
+    if len(parts) > 1:
+        return True
+    if alone:
+        return False  # one role and nobody to move: the greedy is exact there
+    mark = work.room.mark()
+    fits = work.greedy().minimum(ask) is not None
+    work.room.rollback(mark)
+    return fits
+
+
+def _digest(work: Round, asks: Sequence[Ask]) -> str:
+    room = work.room
+    digest = hashlib.blake2b(digest_size=12)
+    for array in (room.free, room.card_memory, room.card_core, room.whole_free):
+        digest.update(array.tobytes())
+    for ask in asks:
+        digest.update(f"{ask.gang.key}|{ask.gang.queue}|{ask.need}|{ask.waiting}|{ask.gang.priority};".encode())
+    digest.update(repr(sorted((queue.name, queue.capability.amounts) for queue in work.tree.queues.values())).encode())
+    return digest.hexdigest()
+
+
+class Problem:
+    """The gangs that this round placed and those that failed, with what each is worth."""
+
+    def __init__(self, work: Round, ordered: Saved, failed: Sequence[Ask]) -> None:
+        self.work = work
+        self.asks = sorted([*ordered.asks.values(), *failed], key=lambda ask: gang_key_order(ask.gang))
+        self.failed = {ask.gang.key for ask in failed}
+        self.tier = {ask.gang.key: self._tier(ask) for ask in self.asks}
+        self.value = self._values()
+        self.fixed = self._fixed(failed)
+        self.caps = self._caps(ordered)
+
+    def _tier(self, ask: Ask) -> tuple[int, int]:
+        """Broken gangs stand above every priority."""
+        return int(ask.gang.broken), ask.gang.priority
+
+    def _values(self) -> dict[GangKey, int]:
+        total = total_of(self.work.room.fleet)
+        count = len(self.asks)
+        values = {}
+        for age, ask in enumerate(self.asks):
+            charge = least_charge(self.work.room, ask)
+            size = max((10_000 * amount // max(total.get(name, 0), 1) for name, amount in charge.items()), default=0)
+            values[ask.gang.key] = max(1, size) * (count + 1) + (count - age)
+        return values
+
+    def _fixed(self, failed: Sequence[Ask]) -> set[GangKey]:
+        fixed: set[GangKey] = set()
+        first: set[tuple[QueueName, tuple[int, int]]] = set()
+        for ask in self.asks:
+            key, queue, tier = ask.gang.key, ask.gang.queue, self.tier[ask.gang.key]
+            if key in self.failed:
+                continue
+            is_first = (queue, tier) not in first
+            first.add((queue, tier))
+            rivals = [self.tier[one.gang.key] for one in failed if one.gang.queue == queue]
+            lower = any(rival > tier for rival in rivals)
+            if ask.gang.broken or not (lower or (not is_first and tier in rivals)):
+                fixed.add(key)
+        return fixed
+
+    def _caps(self, ordered: Saved) -> list[Limit]:
+        """Capabilities, and shares, as what may still be taken by the gangs of each queue."""
+        tree = self.work.tree
+        below: dict[QueueName, set[GangKey]] = {}
+        for ask in self.asks:
+            for queue in tree.path(ask.gang.queue):
+                below.setdefault(queue, set()).add(ask.gang.key)
+        limits = []
+        for queue, gangs in below.items():
+            usage, later = tree.usage[queue], ordered.usage[queue]
+            for resource, capability in tree.queues[queue].capability.amounts.items():
+                limits.append(Limit(frozenset(gangs), resource, capability - usage.get(resource, 0)))
+            for resource, share in tree.shares.get(queue, {}).items():
+                if tree.governed(queue, resource):
+                    most = max(int(share), later.get(resource, 0))
+                    limits.append(Limit(frozenset(gangs), resource, most - usage.get(resource, 0)))
+        return limits
+
+    def score(self, saved: Saved) -> Score:
+        """What an arrangement is worth: by tier from the highest, then few nodes opened."""
+        tiers = sorted(set(self.tier.values()), reverse=True)
+        worth = [sum(self.value[key] for key in saved.landed if self.tier[key] == tier) for tier in tiers]
+        fleet = self.work.room.fleet
+        empty = {row for row in range(fleet.size) if self.work.base_pods[row] == fleet.total[row, 2]}
+        opened = {landed.row for pods in saved.landed.values() for landed in pods} & empty
+        return (*worth, -len(opened))
+
+    def _keeps_rules(self, saved: Saved) -> bool:
+        if not self.fixed <= saved.landed.keys():
+            return False
+        charges: dict[GangKey, Amounts] = {
+            key: self.work.charge_of(saved.asks[key], landed) for key, landed in saved.landed.items()
+        }
+        return all(
+            sum(charge.get(limit.resource, 0) for key, charge in charges.items() if key in limit.gangs)
+            <= max(limit.amount, 0)
+            for limit in self.caps
+        )
+
+    def other_orders(self, best: Saved) -> Saved:
+        """The same gangs by the greedy, large first and small first."""
+        score = self.score(best)
+        for sign in (-1, 1):
+            self.work.reset()
+            for ask in sorted(
+                self.asks,
+                key=lambda one: (tuple(-part for part in self.tier[one.gang.key]), sign * self.value[one.gang.key]),
+            ):
+                self.work.admit(ask)
+            tried = self.work.save()
+            if self._keeps_rules(tried) and self.score(tried) > score:
+                best, score = tried, self.score(tried)
+        return best
+
+    def exact(self, best: Saved, policy: Solver, solve: Solve) -> Saved:
+        """The exact model, tier by tier from the highest that has a failed gang; what a pass admitted stays."""
+        settled: set[GangKey] = set(self.fixed)
+        for tier in sorted({self.tier[key] for key in self.failed}, reverse=True):
+            missing = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier} - best.landed.keys()
+            if not missing:
+                continue
+            found = self._pass(best, tier, settled, policy, solve)
+            if found is not None and self._keeps_rules(found) and self.score(found) > self.score(best):
+                best = found
+            settled |= {key for key in best.landed if self.tier[key] >= tier}
+        return best
+
+    def _pass(
+        self, best: Saved, tier: tuple[int, int], settled: set[GangKey], policy: Solver, solve: Solve
+    ) -> Saved | None:
+        lower = sum(self.value[ask.gang.key] for ask in self.asks if self.tier[ask.gang.key] < tier)
+        items = [
+            Item(
+                ask,
+                ask.gang.key in settled,
+                self.value[ask.gang.key] * (lower + 1 if self.tier[ask.gang.key] >= tier else 1),
+            )
+            for ask in self.asks
+        ]
+        self.work.reset()
+        exact = Exact(self.work.room, items, limits=self.caps, hint=best.landed, blocked=self.work.blocked)
+        if exact.variables() > policy.exact_max_variables:
+            return None
+        mark = self.work.room.mark()
+        found = exact.solve(policy, solve)
+        self.work.room.rollback(mark)
+        if found is None:
+            return None
+        asks = {ask.gang.key: ask for ask in self.asks}
+        for key, landed in found.items():
+            self.work.take(asks[key], landed)
+        # What the exact answer left out may still fit into what is left.
+        for ask in self.asks:
+            if ask.gang.key not in found:
+                self.work.admit(ask)
+        return self.work.save()
