@@ -26,7 +26,9 @@ from tests.nats_fixtures import eventually
 @pytest.mark.parametrize(
     ("info", "message"),
     [
-        pytest.param({"version": "2.10.29", "jetstream": True}, "is version 2.10.29; Muster needs 2.11 or newer", id="too old"),
+        pytest.param(
+            {"version": "2.10.29", "jetstream": True}, "is version 2.10.29; Muster needs 2.11 or newer", id="too old"
+        ),
         pytest.param({"version": "1.4.0", "jetstream": True}, "is version 1.4.0", id="much too old"),
         pytest.param({"version": "", "jetstream": True}, "tells no usable version", id="no version"),
         pytest.param({"version": "2.12.0"}, "has no JetStream", id="no JetStream"),
@@ -44,7 +46,9 @@ def test_a_suitable_server_is_taken(version: str) -> None:
 
 async def test_an_old_server_is_refused_at_connect() -> None:
     async def old_server(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b'INFO {"server_id":"OLD","version":"2.9.10","max_payload":1048576,"headers":true,"jetstream":true}\r\n')
+        writer.write(
+            b'INFO {"server_id":"OLD","version":"2.9.10","max_payload":1048576,"headers":true,"jetstream":true}\r\n'
+        )
         while line := await reader.readline():
             if line.startswith(b"PING"):
                 writer.write(b"PONG\r\n")
@@ -65,7 +69,8 @@ async def test_connecting_to_nobody_ends_with_the_address_and_the_cause() -> Non
 async def test_pipelined_publishes_with_expected_sequences_are_stored_in_order(streams_bus) -> None:
     last = await last_sequence(streams_bus, "LEDGER")
     flights = [
-        await streams_bus.send(ledger_subject("bind", f"g{n}"), b"x", expected_last_sequence=last + n) for n in range(300)
+        await streams_bus.send(ledger_subject("bind", f"g{n}"), b"x", expected_last_sequence=last + n)
+        for n in range(300)
     ]
     assert await asyncio.gather(*flights) == [last + 1 + n for n in range(300)]
 

@@ -77,13 +77,23 @@ async def synced_publisher(bus: Bus, identity: str = "w1", **options: Any) -> St
 
 
 def message(
-    *, epoch: int, sequence: int, kind: Any = "node", key: str = "a", version: str = "1", subject: str = "", found: Any = None
+    *,
+    epoch: int,
+    sequence: int,
+    kind: Any = "node",
+    key: str = "a",
+    version: str = "1",
+    subject: str = "",
+    found: Any = None,
 ) -> Delivery:
     body = StateMessage(
         epoch=epoch, kind=kind, key=key, resource_version=version, object=msgspec.Raw(msgspec.json.encode(found or {}))
     )
     return Delivery(
-        subject=subject or state_subject(kind, key), sequence=Sequence(sequence), body=msgspec.json.encode(body), headers={}
+        subject=subject or state_subject(kind, key),
+        sequence=Sequence(sequence),
+        body=msgspec.json.encode(body),
+        headers={},
     )
 
 
@@ -199,7 +209,10 @@ async def test_a_new_watcher_makes_readers_unready_until_it_has_listed(streams_b
 
 
 async def test_a_kill_of_the_server_loses_nothing_and_the_reader_is_ready_again_within_seconds(own_server) -> None:
-    async with await connect(own_server.url, name="test") as bus, await connect(own_server.url, name="writer") as writer:
+    async with (
+        await connect(own_server.url, name="test") as bus,
+        await connect(own_server.url, name="writer") as writer,
+    ):
         await ensure_streams(bus, incarnation=1)
         publisher = await synced_publisher(writer)
         await publisher.publish([node("a", 1), node("b", 2)])
@@ -220,7 +233,10 @@ async def test_a_kill_of_the_server_loses_nothing_and_the_reader_is_ready_again_
 
 
 async def test_readiness_after_a_reconnect_needs_everything_published_meanwhile(own_server) -> None:
-    async with await connect(own_server.url, name="test") as bus, await connect(own_server.url, name="writer") as writer:
+    async with (
+        await connect(own_server.url, name="test") as bus,
+        await connect(own_server.url, name="writer") as writer,
+    ):
         await ensure_streams(bus, incarnation=1)
         publisher = await synced_publisher(writer)
         async with following(bus) as view:
@@ -282,7 +298,10 @@ async def test_a_reader_is_ready_when_the_last_message_it_waits_for_has_expired(
 
 
 async def test_a_reader_that_was_away_longer_than_tombstones_live_reads_everything_anew(own_server) -> None:
-    async with await connect(own_server.url, name="test") as bus, await connect(own_server.url, name="writer") as writer:
+    async with (
+        await connect(own_server.url, name="test") as bus,
+        await connect(own_server.url, name="writer") as writer,
+    ):
         await ensure_streams(bus, incarnation=1)
         publisher = await synced_publisher(writer, tombstone_seconds=1)
         await publisher.publish([node("a", 1), node("b", 2)])

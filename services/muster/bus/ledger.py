@@ -12,6 +12,7 @@ No de-duplication id is used: the expected sequence alone decides.
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator
 
@@ -69,6 +70,7 @@ class Ledger:
         self._ordered = OrderedReader(bus, StreamName.LEDGER)
         self._assembler: chunks.Assembler[Delivery] = chunks.Assembler()
         self._appending = False
+        self._nonce = secrets.token_hex(8)
         self._last_id = ""
         self._count = 0
 
@@ -158,7 +160,7 @@ class Ledger:
 
     async def _append(self, commit: Commit, expected: Sequence) -> Sequence:
         self._count += 1
-        self._last_id = f"{self.bus.envelope.nonce}-ledger-{self._count}"
+        self._last_id = f"{self._nonce}-{self._count}"
         body, encoding = encode_body(commit)
         own = self.bus.envelope.headers(commit, now=time.time(), message_id=self._last_id)
         pieces = chunks.split(self._last_id, body, {**own, **encoding}, max_payload=self.bus.max_payload)

@@ -30,8 +30,8 @@ from muster.bus.subjects import JOBS_CANCEL_ALL, JOBS_SUBMIT_ALL, consumer_name,
 ACK_WAIT_SECONDS = 10.0
 DELIVERIES = 5
 FETCHED = 64
-FETCH_SECONDS = 5.0
-HEARTBEAT_SECONDS = 1.0
+FETCH_SECONDS = 2.0
+"""A fetch that a restarted server has forgotten ends by then."""
 IDLE_FETCHES = 6
 """After so many fetches without a message it is checked that the consumer still exists: a deleted one looks idle."""
 PAUSE_SHORTEST = 0.2
@@ -162,7 +162,7 @@ class _Tenant:
         idle, size = 0, 1
         while not self.queue.bus.closed:
             try:
-                messages = await self.subscription.fetch(size, timeout=FETCH_SECONDS, heartbeat=HEARTBEAT_SECONDS)
+                messages = await self.subscription.fetch(size, timeout=FETCH_SECONDS, heartbeat=FETCH_SECONDS / 4)
             except (TimeoutError, nats.errors.TimeoutError):
                 messages = []
             idle = 0 if messages else idle + 1
