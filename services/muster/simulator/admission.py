@@ -64,6 +64,7 @@ def admit_create(resource_type: ResourceType, obj: JsonObject, *, store: "Store"
         defaults.start_pod(obj)
     elif resource_type.key == "nodes":
         defaults.start_node(obj)
+        obj["status"] = defaults.node_quantities(obj)["status"]
     elif resource_type.key == "namespaces":
         defaults.start_namespace(obj)
     _refuse(resource_type, name, validation.creation_errors(resource_type, obj, store=store))
@@ -87,7 +88,7 @@ def admit_update(
             complete_definition(new)
         return new
     if subresource == "status" and new.get("spec") is old.get("spec"):
-        return new
+        return defaults.node_quantities(new) if resource_type.key == "nodes" else new
     if any(new.get(part) is not old.get(part) for part in new if part not in {"metadata", "status"}):
         new = _fresh(new)
         defaults.apply_defaults(resource_type.key, new)

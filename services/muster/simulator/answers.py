@@ -37,6 +37,11 @@ def success(code: int = 200) -> JsonObject:
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": code}
 
 
+def accepts_json(accept: str) -> bool:
+    """Whether JSON is among what the client takes."""
+    return not accept or "json" in accept or "*/*" in accept or "application/*" in accept
+
+
 def wants_table(accept: str) -> bool:
     """Whether the client prefers a Table (kubectl get)."""
     return "as=Table" in accept and "g=meta.k8s.io" in accept

@@ -6,12 +6,48 @@ Everything works in place on an object that nobody else holds and may be applied
 from collections.abc import Callable, Mapping
 from typing import Any
 
-JsonObject = dict[str, Any]
+from muster.model.quantity import QuantityError
+from muster.simulator.errors import JsonObject, bad_request
+from muster.simulator.quantities import canonical_quantity
 
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 _TOLERATED_SECONDS = 300
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 _JOB_LABELS = ("controller-uid", "batch.kubernetes.io/controller-uid", "job-name", "batch.kubernetes.io/job-name")
+
+
+def _canonical(quantities: JsonObject | None) -> None:
+    """Rewrite quantities as the server shows them; 400 when one cannot be read, as it fails to decode."""
+    for name, quantity in (quantities or {}).items():
+        try:
+            assert quantities is not None
+            quantities[name] = canonical_quantity(quantity)
+        except QuantityError as error:
+            raise bad_request(
+                f"{error}: quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+            ) from error
+
+
+def node_quantities(node: JsonObject) -> JsonObject:
+    """A copy of a node with the quantities of its status in canonical form."""
+    status = dict(node.get("status") or {})
+    for part in ("capacity", "allocatable"):
+        if status.get(part):
+            status[part] = dict(status[part])
+            _canonical(status[part])
+    return {**node, "status": status}
 
 
 def _container(container: JsonObject) -> None:
@@ -30,11 +66,7 @@ def _container(container: JsonObject) -> None:
         for name, quantity in limits.items():
             requests.setdefault(name, quantity)
     for part in ("limits", "requests"):
-        quantities = resources.get(part)
-        if quantities:
-            for name, quantity in quantities.items():
-                if not isinstance(quantity, str):
-                    quantities[name] = str(quantity)  # numbers are legal input; the server always shows strings
+        _canonical(resources.get(part))
     for probe in ("livenessProbe", "readinessProbe", "startupProbe"):
         if container.get(probe):
             for field, value in (
@@ -236,6 +268,9 @@ def apply_defaults(resource: str, obj: JsonObject) -> None:
 def start_node(node: JsonObject) -> None:
     """A new node may take no pods until something says it is ready (the TaintNodesByCondition plugin)."""
     spec = node.setdefault("spec", {})
+    status = node.setdefault("status", {})
+    status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+    status.setdefault("nodeInfo", dict.fromkeys(_NODE_INFO, ""))
     taints = spec.setdefault("taints", [])
     if not any(taint.get("key") == NOT_READY and taint.get("effect") == "NoSchedule" for taint in taints):
         taints.append({"key": NOT_READY, "effect": "NoSchedule"})

@@ -26,7 +26,7 @@ _WRITE_VERBS = ["get", "patch", "update"]
 
 
 def _verbs(resource_type: ResourceType) -> list[str]:
-    return ["create"] if resource_type.group == "authorization.k8s.io" else _VERBS
+    return ["create"] if resource_type.key == "bindings" or resource_type.group == "authorization.k8s.io" else _VERBS
 
 
 def _subresources(resource_type: ResourceType, version: str) -> Iterable[tuple[str, JsonObject, list[str]]]:

@@ -177,6 +177,7 @@ def built_in_types() -> tuple[ResourceType, ...]:
         _built_in(
             "pods", "Pod", short="po", categories="all", status=True, generation=True, subresources="binding eviction"
         ),
+        _built_in("bindings", "Binding", stored=False),
         _built_in("nodes", "Node", cluster=True, short="no", status=True),
         _built_in("events", "Event", short="ev"),
         _built_in("configmaps", "ConfigMap", short="cm"),

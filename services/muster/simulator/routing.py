@@ -6,7 +6,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from muster.simulator.errors import ApiError, bad_request, forbidden, invalid, no_such_path, unsupported_value
+from muster.simulator.errors import ApiError, bad_request, forbidden_field, invalid, no_such_path, unsupported_value
 from muster.simulator.resources import Registry, ResourceType
 from muster.simulator.selectors import Predicate, both, field_predicate, label_predicate, parse_fields
 
@@ -149,12 +149,12 @@ def parse_list_options(query: Mapping[str, str], target: Target) -> ListOptions:
     if match not in {"", "Exact", "NotOlderThan"}:
         raise _refused_option("resourceVersionMatch", match)
     if match and not version_text and initial_events is None:
-        raise forbidden(
-            "ListOptions", "", message="resourceVersionMatch is forbidden unless resourceVersion is provided"
+        raise _forbidden_option(
+            "resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"
         )
     if initial_events and match != "NotOlderThan":
-        raise forbidden(
-            "ListOptions", "", message="sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise _forbidden_option(
+            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         )
     return ListOptions(
         name=name,
@@ -167,6 +167,10 @@ def parse_list_options(query: Mapping[str, str], target: Target) -> ListOptions:
         bookmarks=truth(query, "allowWatchBookmarks"),
         initial_events=initial_events,
     )
+
+
+def _forbidden_option(field: str, detail: str) -> ApiError:
+    return invalid("ListOptions", "", group="meta.k8s.io", errors=[forbidden_field(field, detail)])
 
 
 def _refused_option(field: str, value: str) -> ApiError:

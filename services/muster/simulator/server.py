@@ -18,7 +18,7 @@ import yaml
 from aiohttp import web
 
 from muster.simulator import discovery, openapi
-from muster.simulator.answers import error_answer, json_object
+from muster.simulator.answers import accepts_json, error_answer, json_object
 from muster.simulator.errors import ApiError, JsonObject, no_such_path
 from muster.simulator.faults import ConnectionReset, Faults
 from muster.simulator.reading import Reader
@@ -137,6 +137,10 @@ class SimulatedServer:
         rule = self.faults.find(verb=verb, resource=target.label, user_agent=agent)
         if rule is not None:
             await self.faults.apply_before(rule)
+        if target.subresource != "log" and not accepts_json(request.headers.get("Accept", "")):
+            raise ApiError(
+                406, "NotAcceptable", message="only the following media types are accepted: application/json"
+            )
         answer = await self._serve(request, target, verb)
         if rule is not None and rule.action == "lose_answer":
             raise ConnectionReset

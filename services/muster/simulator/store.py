@@ -18,7 +18,16 @@ import orjson
 from muster.simulator import admission, deletion, pods
 from muster.simulator.clock import Clock, RealClock, timestamp
 from muster.simulator.definitions import CRD_KEY, established, resource_type_of
-from muster.simulator.errors import ApiError, JsonObject, already_exists, bad_request, invalid, not_found, required
+from muster.simulator.errors import (
+    ApiError,
+    JsonObject,
+    already_exists,
+    bad_request,
+    invalid,
+    invalid_value,
+    not_found,
+    required,
+)
 from muster.simulator.patching import MERGE_PATCH
 from muster.simulator.resources import Registry, ResourceType, built_in_types
 from muster.simulator.scaling import scale_of
@@ -223,6 +232,9 @@ class Store:
             raise bad_request("metadata.name: a patch must not change or remove the name")
         if (metadata.get("namespace") or "") != (namespace or ""):
             raise bad_request("metadata.namespace: a patch must not change the namespace")
+        if metadata.get("uid") not in {None, "", old.obj["metadata"]["uid"]}:
+            immutable = invalid_value("metadata.uid", metadata["uid"], detail="field is immutable")
+            raise invalid(resource_type.kind, name, group=resource_type.group, errors=[immutable])
         if inspect is not None:
             patched = inspect(patched)
         return self._replace(resource_type, patched, old=old, subresource=subresource, dry_run=dry_run)

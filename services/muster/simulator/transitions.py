@@ -50,8 +50,10 @@ def apply_patch(resource_type: ResourceType, current: JsonObject, body: Any, *, 
         patched = merge_patch(current, body)
     elif content_type == STRATEGIC_MERGE_PATCH and not resource_type.custom:
         patched = strategic_merge(current, body)
+    elif content_type != STRATEGIC_MERGE_PATCH and not resource_type.custom:
+        raise unsupported_media_type(f"415: Unsupported Media Type: {content_type} is no patch type")
     else:
-        accepted = [JSON_PATCH, MERGE_PATCH] + ([] if resource_type.custom else [STRATEGIC_MERGE_PATCH])
+        accepted = [JSON_PATCH, MERGE_PATCH]
         raise unsupported_media_type(
             "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
         )

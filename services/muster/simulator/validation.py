@@ -5,7 +5,7 @@ classes. Everything else is stored as given.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from muster.simulator.errors import (
@@ -55,6 +55,7 @@ def metadata_errors(resource_type: ResourceType, obj: Mapping[str, Any]) -> list
     elif resource_type.key not in _FREE_NAMES and (not _SUBDOMAIN.match(name) or len(name) > 253):
         errors.append(invalid_value("metadata.name", name, detail=_SUBDOMAIN_TEXT))
     errors += label_errors(metadata.get("labels"), "metadata.labels")
+    errors += _owner_errors(metadata.get("ownerReferences") or ())
     annotations = metadata.get("annotations")
     if (
         isinstance(annotations, dict)
@@ -63,6 +64,20 @@ def metadata_errors(resource_type: ResourceType, obj: Mapping[str, Any]) -> list
         errors.append(
             FieldError("metadata.annotations", "FieldValueTooLong", "Too long: may not be more than 262144 bytes")
         )
+    return errors
+
+
+def _owner_errors(owners: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    errors = [
+        required(f"metadata.ownerReferences[{index}].{field}")
+        for index, owner in enumerate(owners)
+        for field in ("apiVersion", "kind", "name", "uid")
+        if not owner.get(field)
+    ]
+    controllers = [owner.get("name") for owner in owners if owner.get("controller")]
+    if len(controllers) > 1:
+        detail = f"Only one reference can have Controller set to true. Found {len(controllers)}: {controllers}"
+        errors.append(invalid_value("metadata.ownerReferences", list(owners), detail=detail))
     return errors
 
 
@@ -91,6 +106,10 @@ def creation_errors(resource_type: ResourceType, obj: JsonObject, *, store: "Sto
             errors += _taint_errors(obj)
         case "priorityclasses.scheduling.k8s.io":
             errors += _priority_class_errors(obj, store)
+        case "leases.coordination.k8s.io":
+            errors += _lease_errors(obj)
+        case "events":
+            errors += _event_errors(obj)
         case _:
             pass
     return errors
@@ -103,6 +122,10 @@ def update_errors(
     errors: list[FieldError] = []
     if new["metadata"].get("labels") != old["metadata"].get("labels"):
         errors += label_errors(new["metadata"].get("labels"), "metadata.labels")
+    if new["metadata"].get("ownerReferences") != old["metadata"].get("ownerReferences"):
+        errors += _owner_errors(new["metadata"].get("ownerReferences") or ())
+    if resource_type.key == "leases.coordination.k8s.io":
+        return errors + _lease_errors(new)
     if new.get("spec") == old.get("spec") and resource_type.key != "priorityclasses.scheduling.k8s.io":
         return errors
     match resource_type.key:
@@ -161,6 +184,25 @@ def _job_change_errors(new: JsonObject, old: Mapping[str, Any]) -> list[FieldErr
 def _placement_free(template: Mapping[str, Any]) -> JsonObject:
     spec = {key: value for key, value in (template.get("spec") or {}).items() if key not in _SUSPENDED_CHANGES}
     return {**template, "metadata": None, "spec": spec}
+
+
+def _lease_errors(lease: JsonObject) -> list[FieldError]:
+    spec = lease.get("spec") or {}
+    errors: list[FieldError] = []
+    for field, least in (("leaseDurationSeconds", 1), ("leaseTransitions", 0)):
+        value = spec.get(field)
+        if value is not None and value < least:
+            detail = "must be greater than 0" if least else "must be greater than or equal to 0"
+            errors.append(invalid_value(f"spec.{field}", value, detail=detail))
+    return errors
+
+
+def _event_errors(event: JsonObject) -> list[FieldError]:
+    """An event lives in the namespace of what it is about; events of cluster-wide objects live in default."""
+    involved, own = (event.get("involvedObject") or {}).get("namespace"), event["metadata"]["namespace"]
+    if involved != own and not (not involved and own in {"default", "kube-system"}):
+        return [invalid_value("involvedObject.namespace", involved or "", detail="does not match event.namespace")]
+    return []
 
 
 def _taint_errors(node: JsonObject) -> list[FieldError]:

@@ -35,8 +35,11 @@ async def read_body(request: web.BaseRequest) -> Any:
             return yaml.safe_load(raw)
         except yaml.YAMLError as error:
             raise bad_request(f"the object provided is unrecognized (must be of type Object): {error}") from error
-    if "protobuf" in content_type:
-        raise unsupported_media_type(f"{content_type}: only JSON and YAML are understood")
+    if "Content-Type" in request.headers and not content_type.endswith("json"):
+        raise unsupported_media_type(
+            f"the body of the request was in an unknown format ({content_type}) - accepted media types include: "
+            "application/json, application/yaml"
+        )
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -66,11 +69,15 @@ class Writer:
         if target.subresource is not None:
             return self._create_subresource(target, obj, dry_run=dry_run)
         _check_kind(target, obj)
+        if target.resource_type.key == "bindings":
+            return self._create_binding(target, obj, dry_run=dry_run)
         if target.resource_type.namespaced and target.namespace is None:
             raise ApiError(
                 405, "MethodNotAllowed", message="the server does not allow this method on the requested resource"
             )
         view = self._view(target)
+        if (obj.get("metadata") or {}).get("resourceVersion"):
+            raise bad_request("resourceVersion should not be set on objects to be created")
         headers = checked_fields(target, obj, request.query.get("fieldValidation", ""))
         record = self._store.create_owned(view.stored, view.keep(obj), namespace=target.namespace, dry_run=dry_run)
         return json_bytes(view.raw(record), status=201, headers=headers)
@@ -88,6 +95,14 @@ class Writer:
             options = obj.get("deleteOptions") or {}
             dry_run = dry_run or "All" in (options.get("dryRun") or ())
             pods.evict(self._store, target.namespace, target.name, obj, dry_run=dry_run)
+        return json_object(success(201), status=201)
+
+    def _create_binding(self, target: Target, obj: JsonObject, *, dry_run: bool) -> web.Response:
+        """POST of a Binding to the collection of bindings, the older spelling of pods/NAME/binding."""
+        name = (obj.get("metadata") or {}).get("name")
+        if not name or target.namespace is None:
+            raise bad_request("metadata.name: a Binding must name its pod")
+        pods.bind(self._store, target.namespace, name, obj, dry_run=dry_run)
         return json_object(success(201), status=201)
 
     def update(self, request: web.BaseRequest, target: Target, body: Any) -> web.Response:
