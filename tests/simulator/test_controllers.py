@@ -19,7 +19,7 @@ def owner_reference(owner, *, block=True):
 
 
 def config(bench, name, *owners, block=True, namespace="default"):
-    references = [owner_reference(owner, block=block) for owner in owners]
+    references = [{**owner_reference(owner, block=block), "controller": owner is owners[0]} for owner in owners]
     return bench.store.create(
         "configmaps", {"metadata": {"name": name, "ownerReferences": references}}, namespace=namespace
     )

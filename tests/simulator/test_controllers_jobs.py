@@ -5,7 +5,8 @@ import itertools
 import pytest
 
 from muster.simulator.clock import DEFAULT_START, timestamp
-from muster.simulator.controllers.job_decision import JobMemory, decide_job, index_ranges
+from muster.simulator.controllers.job_counting import JobMemory
+from muster.simulator.controllers.job_decision import decide_job, index_ranges
 from tests.simulator.bench import Bench
 
 N1 = "gpu-node-01"

@@ -14,8 +14,9 @@ from muster.simulator.cards import CardState, Hold
 from muster.simulator.clock import micro_timestamp
 from muster.simulator.cluster import ClusterSpec, NodeSpec
 from muster.simulator.errors import ApiError
-from muster.simulator.node_pods import Findings, Mixup, NodePods, PodLife, Violation
+from muster.simulator.node_pods import NodePods
 from muster.simulator.node_status import LEASE_NAMESPACE, lease_object, node_object, node_status
+from muster.simulator.pod_life import Findings, Mixup, PodLife, Violation
 from muster.simulator.pod_plan import Plan
 from muster.simulator.store import Store
 from muster.simulator.timers import Timer, Timers

@@ -104,7 +104,7 @@ def _all_hold(requirements: Sequence[Mapping[str, Any]], values: Mapping[str, st
 
 
 def _holds(requirement: Mapping[str, Any], value: str | None) -> bool:
-    wanted = requirement.get("values") or ()
+    wanted: Sequence[str] = requirement.get("values") or ()
     match requirement["operator"]:
         case "In":
             return value in wanted

@@ -10,8 +10,6 @@ made up for when it starts again (the containers went on by themselves).
 
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from muster.simulator import pod_status
@@ -21,12 +19,13 @@ from muster.simulator.device_plugin import AllocationError, Demand, plugin_for
 from muster.simulator.errors import ApiError
 from muster.simulator.kubelet_admission import Refusal, refusal
 from muster.simulator.node_status import allocatable_amounts
-from muster.simulator.pod_plan import Plan, PlanError, PodPlan
+from muster.simulator.pod_life import Findings, Mixup, PodLife, Stage, Violation
+from muster.simulator.pod_plan import Plan, PlanError
 from muster.simulator.pod_requests import GPU, GPU_MEMORY, pod_requests
 from muster.simulator.pod_status import Place
 from muster.simulator.recorder import Recorder
 from muster.simulator.store import Store
-from muster.simulator.timers import Timer, Timers
+from muster.simulator.timers import Timers
 
 Pod = dict[str, Any]
 SYNC_SECONDS = (0.01, 0.1)
@@ -34,74 +33,6 @@ SYNC_SECONDS = (0.01, 0.1)
 BACKOFF_SECONDS = 10.0
 LONGEST_BACKOFF_SECONDS = 300.0
 KILLED, TERMINATED = 137, 143
-
-
-class Stage(Enum):
-    """Where a pod is in its life on the node."""
-
-    WAITING = "waiting"
-    STARTING = "starting"
-    RUNNING = "running"
-    BACKING_OFF = "backing off"
-    ENDED = "ended"
-
-
-@dataclass(slots=True)
-class PodLife:
-    """One pod on the node."""
-
-    uid: str
-    namespace: str
-    name: str
-    stage: Stage = Stage.WAITING
-    grace: float | None = None
-    """Seconds it was given to stop; None: nobody asked it to."""
-    plan: PodPlan = field(default_factory=PodPlan)
-    requests: dict[str, int] = field(default_factory=dict)
-    place: Place = field(default_factory=lambda: Place("", ""))
-    runs: int = 0
-    started_at: float | None = None
-    step: Timer | None = None
-    stop: Timer | None = None
-
-    @property
-    def stopping(self) -> bool:
-        """Whether it was asked to stop."""
-        return self.grace is not None
-
-    @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """A promise about a node that was broken: more on a card than it has, or cards where there are none."""
-
-    time: float
-    node: str
-    pod: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Mixup:
-    """A pod that was handed the cards meant for another: the plugin could not tell them apart."""
-
-    time: float
-    node: str
-    pod: str
-    meant_for: str
-
-
-@dataclass(slots=True)
-class Findings:
-    """What went wrong on all nodes together, and which refusals by plan were already spent."""
-
-    violations: list[Violation] = field(default_factory=list)
-    mixups: list[Mixup] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)
 
 
 class NodePods:
@@ -257,12 +188,20 @@ class NodePods:
             self._store.patch("pods", namespace, name, {"metadata": {"annotations": allocation.annotations}})
             if f"{namespace}/{name}" != life.key:
                 self._findings.mixups.append(Mixup(self._now(), self._spec.name, life.key, f"{namespace}/{name}"))
-        part = {"memory_mib": demand.memory_mib, "core_percent": demand.core_percent, "whole": demand.whole}
-        wrong = self.cards.overcommitted(allocation.indexes, **part)
+        wrong = self.cards.overcommitted(
+            allocation.indexes, memory_mib=demand.memory_mib, core_percent=demand.core_percent, whole=demand.whole
+        )
         if wrong:
             self._violated(life, wrong)
             return Refusal("UnexpectedAdmissionError", f"Allocate failed due to {wrong}, which is unexpected")
-        self.cards.hold(allocation.indexes, uid=life.uid, pod=life.key, **part)
+        self.cards.hold(
+            allocation.indexes,
+            uid=life.uid,
+            pod=life.key,
+            memory_mib=demand.memory_mib,
+            core_percent=demand.core_percent,
+            whole=demand.whole,
+        )
         return None
 
     def _reject(self, life: PodLife, pod: Pod, refused: Refusal) -> None:

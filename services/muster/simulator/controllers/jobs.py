@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from muster.simulator.controllers.job_decision import INDEX_ANNOTATION, JobDecision, JobMemory, decide_job
+from muster.simulator.controllers.job_counting import INDEX_ANNOTATION, JobMemory
+from muster.simulator.controllers.job_decision import JobDecision, decide_job
 from muster.simulator.controllers.work_queue import WorkQueue
 from muster.simulator.errors import ApiError
 from muster.simulator.recorder import Recorder
