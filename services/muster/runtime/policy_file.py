@@ -25,7 +25,7 @@ def parse_policy(text: str, *, source: str) -> Policy:
         where = f":{mark.line + 1}" if mark is not None else ""
         raise PolicyError(f"{source}{where}: not YAML: {getattr(error, 'problem', error)}") from error
     try:
-        return msgspec.convert(document or {}, Policy, strict=True)
+        return msgspec.convert({} if document is None else document, Policy, strict=True)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at ")
         raise PolicyError(f"{source}: {where.strip('`').removeprefix('$.') or 'policy'}: {what}") from error
