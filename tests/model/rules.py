@@ -38,6 +38,15 @@ COMMIT_RULES: dict[str, str] = {
     "H-view-past-the-touches": "and it decides in a view that shows their fences, for what a touch found bound no entry remembers",
 }
 
+NODE_RULES: dict[str, str] = {
+    "G-removable-fresh": "removable is committed when the view shows the pods at or past the revision of the cordon",
+    "G-no-unclosed-entry": "and no unclosed entry binds to the node",
+    "G-version-on-nodes": "every node write carries the node's resourceVersion",
+    "G-fence-on-nodes": "and is dropped if the node's fence is newer",
+    "G-uncordon-shown": "after an uncordon nothing is committed to the node until STATE shows that write",
+    "G-removal-grace": "and the removal grace has passed with the node still there",
+}
+
 WATCHER_RULES: dict[str, str] = {
     "I-epoch-before-load": "a new watcher publishes its epoch before it loads and lists",
     "I-reader-drops-epoch": "readers drop a message whose epoch is below the highest seen earlier in the stream",
@@ -51,7 +60,7 @@ WATCHER_RULES: dict[str, str] = {
     "I-epochs-kept": "every epoch message stays in STATE, or a later watcher cannot tell which messages are stray",
 }
 
-RULES: dict[str, str] = {**COMMIT_RULES, **WATCHER_RULES}
+RULES: dict[str, str] = {**COMMIT_RULES, **NODE_RULES, **WATCHER_RULES}
 
 LIVENESS_RULES = frozenset({"C-token-of-both"})
 """Rules whose absence breaks no promise but stops all progress: found by settling every state fairly."""

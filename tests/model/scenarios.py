@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from tests.model.deciding import Gang
 from tests.model.explore import Explorable
 from tests.model.ledger import BIND, CLOSE, LEADER, UNBOUND, Entry, Slot
+from tests.model.nodes import NodeProtocol
 from tests.model.protocol import CommitProtocol
 from tests.model.rules import RULES
 from tests.model.watchers import Counts, WatcherProtocol
@@ -163,6 +164,10 @@ SCENARIOS: dict[str, Scenario] = {
         Budget(acquire=1, bind=2, recreate=1, lose_store=1),
         absent=(0, 1),
     ),
+    "node": Scenario(
+        "a node is cordoned, made removable and given back while a remover acts late",
+        lambda without: NodeProtocol(verbs=3, without=without),
+    ),
     "new reader": watched(
         "a watcher is replaced while its publishes are in flight, and a reader starts from the beginning",
         Counts(start=1, reset=1),
@@ -230,6 +235,12 @@ BREAKS: dict[str, str] = {
     "H-touch-until-first-bind": "lost twice over",
     "H-view-past-the-loss": "lost declared",
     "H-view-past-the-touches": "lost store",
+    "G-removable-fresh": "node",
+    "G-no-unclosed-entry": "node",
+    "G-version-on-nodes": "node",
+    "G-fence-on-nodes": "node",
+    "G-uncordon-shown": "node",
+    "G-removal-grace": "node",
     "I-epoch-before-load": "short life",
     "I-reader-drops-epoch": "deep pipe",
     "I-reader-drops-older": "stale list",
