@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from muster.bus.messages import Decision
+from muster.decide.reasons import Reason
 from muster.model.instructions import Instruction, Pending
 from muster.model.ledger import Bind, Close, Entry, Undoing
 from muster.model.snapshot import Snapshot
@@ -22,6 +23,8 @@ from muster.scheduler.telemetry import Telemetry, placed_in
 REPEAT_SECONDS = 30.0
 PENDING_PER_SECOND = 100.0
 PENDING_BURST = 500.0
+COMING_SECONDS = 3.0
+"""A gang whose pods do not all exist yet is most likely being made: that is no news before it has lasted so long."""
 
 Publish = Callable[[Decision], Awaitable[None]]
 
@@ -117,6 +120,8 @@ class Journal:
     def _explain(self, gang: GangKey, reason: Pending, now: float) -> None:
         said = self._said.get(gang)
         if said is not None and said[0] == reason and now - said[1] < REPEAT_SECONDS:
+            return
+        if reason.code == Reason.TOO_FEW_PODS and now - self.since.get(gang, now) < COMING_SECONDS:
             return
         if not self._take_token():
             return
