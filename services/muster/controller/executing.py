@@ -63,7 +63,7 @@ class Executor:
             if isinstance(action, Wake):
                 wake = action.at if wake is None else min(wake, action.at)
             elif isinstance(action, Tell):
-                self._tell(action)
+                self.tell(action)
             elif isinstance(action, Patch):
                 await self._patch(action)
             else:
@@ -153,7 +153,8 @@ class Executor:
         else:
             self._metrics.actions.labels("delete", action.kind, "done").inc()
 
-    def _tell(self, action: Tell) -> None:
+    def tell(self, action: Tell) -> None:
+        """Note an Event; never waits."""
         info = kind_info(action.kind)
         self.writer.record_event(
             ObjectReference(

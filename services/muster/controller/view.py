@@ -36,6 +36,10 @@ class View:
     def __init__(self, policy: Policy) -> None:
         """Empty."""
         self.policy = policy
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget every object: STATE is read anew."""
         self.pods: dict[str, Pod] = {}
         self.podgroups: dict[str, PodGroup] = {}
         self.queues: dict[str, Queue] = {}

@@ -17,6 +17,7 @@ PODGROUPS = "podgroups.scheduling.volcano.sh"
 QUEUES = "queues.scheduling.volcano.sh"
 PODS = "pods"
 SERVICES = "services"
+PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
 
 
 class Create(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ import msgspec
 
 from muster.decide.cards import GPU_CORE, GPU_MEMORY, normalise_containers
 from muster.decide.findings import Problem
-from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS
+from muster.decide.lifecycle.actions import BATCH_JOBS, PRIORITY_CLASSES, QUEUES, VCJOBS
 from muster.decide.lifecycle.baseline import metadata_problems, template_problems
 from muster.decide.lifecycle.jobspec import DNS_LABEL, SpecError, check_spec, read_spec, without_nulls
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
@@ -116,6 +116,13 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     largest_card_mib: int = 0
 
 
+class Absent(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that was looked for and is not known."""
+
+    kind: str
+    name: str
+
+
 class Judged(msgspec.Struct, frozen=True, kw_only=True):
     """A submission that was judged: an object to create, or problems."""
 
@@ -125,6 +132,8 @@ class Judged(msgspec.Struct, frozen=True, kw_only=True):
     document: dict[str, Any] = {}
     problems: tuple[Problem, ...] = ()
     warnings: tuple[str, ...] = ()
+    absent: tuple[Absent, ...] = ()
+    """Objects named by it that are not known (yet): each is among the problems."""
 
 
 def object_name(base: str, *, tenant: str, submission_id: str) -> str:
@@ -172,7 +181,7 @@ def judge(submission: Submission, *, tenant: str, cluster: Cluster) -> Judged:
             kind, document, name=base, namespace=namespace, rights=rights, cluster=cluster, prefix=prefix
         )
     if problems:
-        return Judged(problems=tuple(problems))
+        return Judged(problems=tuple(problems), absent=tuple(_absent(problems)))
     name = object_name(base, tenant=tenant, submission_id=submission.id)
     metadata = document.get("metadata") or {}
     annotations = {**(metadata.get("annotations") or {}), TENANT: tenant, SUBMISSION: submission.id}
@@ -181,11 +190,29 @@ def judge(submission: Submission, *, tenant: str, cluster: Cluster) -> Judged:
         name=name,
         kind=kind,
         document={
-            "metadata": {"name": name, "namespace": namespace, "labels": dict(metadata.get("labels") or {}), "annotations": annotations},
+            "metadata": {
+                "name": name,
+                "namespace": namespace,
+                "labels": dict(metadata.get("labels") or {}),
+                "annotations": annotations,
+            },
             "spec": document["spec"],
         },
         warnings=tuple(_warnings(kind, document)),
     )
+
+
+NO_NAMESPACE = "there is no such namespace"
+NO_QUEUE = "there is no such queue"
+NO_CLASS = "there is no such PriorityClass"
+LOOKED_FOR = {NO_NAMESPACE: "namespaces", NO_QUEUE: QUEUES, NO_CLASS: PRIORITY_CLASSES}
+
+
+def _absent(problems: Iterable[Problem]) -> Iterable[Absent]:
+    for problem in problems:
+        for beginning, kind in LOOKED_FOR.items():
+            if problem.message.startswith(beginning):
+                yield Absent(kind=kind, name=problem.value)
 
 
 def _refused(problem: Problem) -> Judged:
@@ -333,7 +360,7 @@ def _namespace(
         return str(namespace), [Problem(field=field, value=str(namespace), message=message)]
     found = cluster.namespaces.get(str(namespace))
     if found is None or found.terminating:
-        message = "there is no such namespace" if found is None else "this namespace is being deleted"
+        message = NO_NAMESPACE if found is None else "this namespace is being deleted"
         return str(namespace), [Problem(field=field, value=str(namespace), message=message)]
     return str(namespace), []
 
@@ -417,7 +444,7 @@ def _document_problems(
             yield Problem(field=field, value=class_name, message=message)
         elif class_name not in cluster.priority_classes:
             there = ", ".join(sorted(cluster.priority_classes)) or "none"
-            message = f"there is no such PriorityClass (scheduling.k8s.io/v1); there are {there}"
+            message = f"{NO_CLASS} (scheduling.k8s.io/v1); there are {there}"
             yield Problem(field=field, value=class_name, message=message)
 
 
@@ -428,7 +455,7 @@ def _queue_problems(name: str, *, field: str, rights: Tenant, cluster: Cluster) 
     queue = cluster.queues.get(name)
     if queue is None:
         there = ", ".join(sorted(set(cluster.queues) - {"root"})) or "none"
-        yield Problem(field=field, value=name, message=f"there is no such queue; there are {there}")
+        yield Problem(field=field, value=name, message=f"{NO_QUEUE}; there are {there}")
     elif queue.state is not QueueState.OPEN:
         yield Problem(field=field, value=name, message=f"this queue is {queue.state.value}; it takes no new jobs")
     elif any(other.parent == name for other in cluster.queues.values()):

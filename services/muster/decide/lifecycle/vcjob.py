@@ -50,11 +50,13 @@ from muster.decide.lifecycle.vcjob_objects import (
     podgroup_of,
     service_of,
 )
+from muster.decide.reasons import Reason
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
 from muster.model.units import QueueName
 from muster.model.workloads import Namespace, PodGroup, Workload
 
+INVALID = "InvalidSpec"
 FINISHED = frozenset({"Completed", "Failed", "Terminated", "Aborted"})
 LEADS_TO: Mapping[str, str] = {"Aborting": "Aborted", "Terminating": "Terminated", "Completing": "Completed"}
 ON_ACTION: Mapping[str, str] = {
@@ -113,7 +115,7 @@ def reconcile_vcjob(job: Workload, pods: Iterable[Pod], around: Surroundings) ->
     try:
         spec = read_spec(job.spec)
     except SpecError as error:
-        return _held(job, standing, reason="InvalidSpec", message=str(error), around=around)
+        return _held(job, standing, reason=INVALID, message=str(error), around=around)
     if standing.phase in FINISHED:
         return _finished(job, spec, own, standing, around)
     if standing.phase == "Restarting" or standing.phase in LEADS_TO:
@@ -121,7 +123,8 @@ def reconcile_vcjob(job: Workload, pods: Iterable[Pod], around: Surroundings) ->
     checked = check_spec(spec, job=job.name, policy=around.policy, largest_card_mib=around.largest_card_mib)
     if checked.problems and not own:
         first = checked.problems[0]
-        return _held(job, standing, reason="InvalidSpec", message=f"{first.field}: {first.message}", around=around)
+        reason = str(Reason.UNIT_TRAP) if "Did you mean" in first.message else INVALID
+        return _held(job, standing, reason=reason, message=f"{first.field}: {first.message}", around=around)
     return _live(job, checked, own, standing, around)
 
 
