@@ -29,7 +29,10 @@ def test_merge_patch(target, patch, result):
 POD = {
     "metadata": {"labels": {"a": "1"}, "finalizers": ["x"], "ownerReferences": [{"uid": "u1", "name": "o"}]},
     "spec": {
-        "containers": [{"name": "c", "image": "i:1", "env": [{"name": "A", "value": "1"}]}, {"name": "d", "image": "j"}],
+        "containers": [
+            {"name": "c", "image": "i:1", "env": [{"name": "A", "value": "1"}]},
+            {"name": "d", "image": "j"},
+        ],
         "tolerations": [{"key": "a"}, {"key": "b"}],
         "volumes": [{"name": "v", "emptyDir": {}}],
     },
@@ -64,7 +67,9 @@ POD = {
             [{"name": "e", "image": "k"}],
             id="$patch replace in a list replaces the list",
         ),
-        pytest.param({"spec": {"tolerations": [{"key": "z"}]}}, "spec.tolerations", [{"key": "z"}], id="tolerations are atomic"),
+        pytest.param(
+            {"spec": {"tolerations": [{"key": "z"}]}}, "spec.tolerations", [{"key": "z"}], id="tolerations are atomic"
+        ),
         pytest.param(
             {"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
             "status.conditions",
@@ -79,7 +84,10 @@ POD = {
         ),
         pytest.param({"metadata": {"finalizers": ["y"]}}, "metadata.finalizers", ["x", "y"], id="finalizers are a set"),
         pytest.param(
-            {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}}, "metadata.finalizers", [], id="a finalizer is deleted"
+            {"metadata": {"$deleteFromPrimitiveList/finalizers": ["x"]}},
+            "metadata.finalizers",
+            [],
+            id="a finalizer is deleted",
         ),
         pytest.param(
             {"metadata": {"ownerReferences": [{"uid": "u2", "name": "p"}]}},
@@ -88,13 +96,28 @@ POD = {
             id="owners merge by uid",
         ),
         pytest.param(
-            {"spec": {"$setElementOrder/containers": [{"name": "e"}, {"name": "d"}, {"name": "c"}], "containers": [{"name": "e", "image": "k"}]}},
+            {
+                "spec": {
+                    "$setElementOrder/containers": [{"name": "e"}, {"name": "d"}, {"name": "c"}],
+                    "containers": [{"name": "e", "image": "k"}],
+                }
+            },
             "spec.containers",
             [{"name": "e", "image": "k"}, {"name": "d", "image": "j"}, POD["spec"]["containers"][0]],
             id="$setElementOrder orders the list",
         ),
-        pytest.param({"metadata": {"labels": {"$patch": "replace", "b": "2"}}}, "metadata.labels", {"b": "2"}, id="$patch replace on an object"),
-        pytest.param({"metadata": {"labels": None}}, "metadata", {k: v for k, v in POD["metadata"].items() if k != "labels"}, id="null removes"),
+        pytest.param(
+            {"metadata": {"labels": {"$patch": "replace", "b": "2"}}},
+            "metadata.labels",
+            {"b": "2"},
+            id="$patch replace on an object",
+        ),
+        pytest.param(
+            {"metadata": {"labels": None}},
+            "metadata",
+            {k: v for k, v in POD["metadata"].items() if k != "labels"},
+            id="null removes",
+        ),
     ],
 )
 def test_strategic_merge(patch, path, result):
@@ -115,7 +138,9 @@ def test_node_taints_are_atomic_as_in_the_kubernetes_types():
 
 def test_ports_merge_by_the_key_of_their_kind():
     container = {"containers": [{"name": "c", "ports": [{"containerPort": 80, "name": "http"}]}]}
-    merged = strategic_merge(container, {"containers": [{"name": "c", "ports": [{"containerPort": 80, "protocol": "UDP"}]}]})
+    merged = strategic_merge(
+        container, {"containers": [{"name": "c", "ports": [{"containerPort": 80, "protocol": "UDP"}]}]}
+    )
     assert merged["containers"][0]["ports"] == [{"containerPort": 80, "name": "http", "protocol": "UDP"}]
     service = {"ports": [{"port": 80, "name": "http"}]}
     assert strategic_merge(service, {"ports": [{"port": 80, "targetPort": 8080}]})["ports"] == [
@@ -129,12 +154,22 @@ DOCUMENT = {"a": {"b": [1, 2, 3]}, "x/y": 1, "~": 2}
 @pytest.mark.parametrize(
     ("operations", "result"),
     [
-        pytest.param([{"op": "add", "path": "/a/c", "value": 1}], {"a": {"b": [1, 2, 3], "c": 1}, "x/y": 1, "~": 2}, id="add a member"),
-        pytest.param([{"op": "add", "path": "/a/b/-", "value": 4}], {**DOCUMENT, "a": {"b": [1, 2, 3, 4]}}, id="append"),
-        pytest.param([{"op": "add", "path": "/a/b/0", "value": 0}], {**DOCUMENT, "a": {"b": [0, 1, 2, 3]}}, id="insert"),
+        pytest.param(
+            [{"op": "add", "path": "/a/c", "value": 1}],
+            {"a": {"b": [1, 2, 3], "c": 1}, "x/y": 1, "~": 2},
+            id="add a member",
+        ),
+        pytest.param(
+            [{"op": "add", "path": "/a/b/-", "value": 4}], {**DOCUMENT, "a": {"b": [1, 2, 3, 4]}}, id="append"
+        ),
+        pytest.param(
+            [{"op": "add", "path": "/a/b/0", "value": 0}], {**DOCUMENT, "a": {"b": [0, 1, 2, 3]}}, id="insert"
+        ),
         pytest.param([{"op": "remove", "path": "/x~1y"}], {"a": {"b": [1, 2, 3]}, "~": 2}, id="an escaped slash"),
         pytest.param([{"op": "replace", "path": "/~0", "value": 3}], {**DOCUMENT, "~": 3}, id="an escaped tilde"),
-        pytest.param([{"op": "move", "from": "/~0", "path": "/m"}], {"a": {"b": [1, 2, 3]}, "x/y": 1, "m": 2}, id="move"),
+        pytest.param(
+            [{"op": "move", "from": "/~0", "path": "/m"}], {"a": {"b": [1, 2, 3]}, "x/y": 1, "m": 2}, id="move"
+        ),
         pytest.param([{"op": "copy", "from": "/a/b", "path": "/c"}], {**DOCUMENT, "c": [1, 2, 3]}, id="copy"),
         pytest.param([{"op": "test", "path": "/a/b/1", "value": 2}], DOCUMENT, id="a test that holds"),
     ],
@@ -165,7 +200,9 @@ def test_json_patch_refuses_with_422(operation):
 
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text("ab", max_size=2)),
-    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "conditions"]), inner, max_size=3)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "conditions"]), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 OBJECTS = st.dictionaries(st.sampled_from(["a", "b", "c"]), JSON, max_size=3)
@@ -179,7 +216,10 @@ def test_a_merge_patch_is_idempotent_and_leaves_its_input_alone(target, patch):
     assert json.dumps([target, patch], sort_keys=True) == before
 
 
-@given(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)), st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)))
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),
+    st.dictionaries(st.sampled_from("abc"), st.integers(0, 3)),
+)
 def test_strategic_merge_of_named_lists_is_the_merge_of_the_maps_they_stand_for(first, second):
     def listed(values):
         return [{"name": name, "value": value} for name, value in values.items()]

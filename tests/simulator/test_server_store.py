@@ -38,7 +38,9 @@ def test_versions_come_from_one_counter_over_all_resources(store):
 
 
 def test_the_same_seed_gives_the_same_names_and_uids():
-    made = [Store(VirtualClock(), seed=3).create("pods", {**pod("x"), "metadata": {"generateName": "w-"}}) for _ in range(2)]
+    made = [
+        Store(VirtualClock(), seed=3).create("pods", {**pod("x"), "metadata": {"generateName": "w-"}}) for _ in range(2)
+    ]
     assert made[0]["metadata"]["name"] == made[1]["metadata"]["name"]
     assert made[0]["metadata"]["name"].startswith("w-")
     assert len(made[0]["metadata"]["name"]) == len("w-") + 5
@@ -49,7 +51,13 @@ def test_the_same_seed_gives_the_same_names_and_uids():
     ("resource", "obj", "code", "reason"),
     [
         pytest.param("pods", pod("web"), 409, "AlreadyExists", id="a name in use"),
-        pytest.param("pods", {**pod("a"), "metadata": {"name": "a", "namespace": "none"}}, 404, "NotFound", id="a namespace that does not exist"),
+        pytest.param(
+            "pods",
+            {**pod("a"), "metadata": {"name": "a", "namespace": "none"}},
+            404,
+            "NotFound",
+            id="a namespace that does not exist",
+        ),
         pytest.param("pods", {"spec": pod("a")["spec"]}, 422, "Invalid", id="no name at all"),
         pytest.param("pods", pod("Not_A_Name"), 422, "Invalid", id="a name that is no DNS subdomain"),
     ],
@@ -92,10 +100,14 @@ def test_a_dry_run_changes_nothing(store):
 def test_status_and_spec_are_written_apart(store):
     made = store.create("pods", {**pod("web"), "status": {"phase": "Running"}})
     assert made["status"]["phase"] == "Pending"
-    updated = store.update("pods", {**made, "status": {"phase": "Failed"}, "metadata": {**made["metadata"], "labels": {"a": "b"}}})
+    updated = store.update(
+        "pods", {**made, "status": {"phase": "Failed"}, "metadata": {**made["metadata"], "labels": {"a": "b"}}}
+    )
     assert updated["status"]["phase"] == "Pending"
     assert updated["metadata"]["labels"] == {"a": "b"}
-    patched = store.patch("pods", "default", "web", {"status": {"phase": "Running"}, "spec": {"nodeName": "n"}}, subresource="status")
+    patched = store.patch(
+        "pods", "default", "web", {"status": {"phase": "Running"}, "spec": {"nodeName": "n"}}, subresource="status"
+    )
     assert patched["status"]["phase"] == "Running"
     assert "nodeName" not in patched["spec"]
     assert patched["metadata"]["generation"] == 1
@@ -154,10 +166,12 @@ def test_a_pod_nobody_runs_goes_at_once_with_modified_then_deleted(store, phase)
 
 def test_finalizers_hold_an_object_and_none_may_be_added_then(store):
     store.create("configmaps", {"metadata": {"name": "c", "finalizers": ["example.com/hold"]}})
-    held = store.delete("configmaps", None or "default", "c")
+    held = store.delete("configmaps", "default", "c")
     assert held["metadata"]["deletionTimestamp"]
     with refused(422, "Invalid"):
-        store.patch("configmaps", "default", "c", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}})
+        store.patch(
+            "configmaps", "default", "c", {"metadata": {"finalizers": ["example.com/hold", "example.com/more"]}}
+        )
     seen = events(store, "configmaps")
     store.patch("configmaps", "default", "c", {"metadata": {"finalizers": []}})
     assert store.find("configmaps", "default", "c") is None
@@ -173,7 +187,9 @@ def test_a_finalizer_holds_a_pod_past_its_grace(store):
 
 
 @pytest.mark.parametrize(
-    ("propagation", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")], ids=["foreground", "orphan"]
+    ("propagation", "finalizer"),
+    [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")],
+    ids=["foreground", "orphan"],
 )
 def test_propagation_leaves_a_finalizer_for_the_collector(store, propagation, finalizer):
     store.create("configmaps", {"metadata": {"name": "c"}})
@@ -237,7 +253,10 @@ def test_a_definition_is_served_at_once_and_withdrawn_with_its_objects(store):
     with pytest.raises(LookupError, match="widgets"):
         store.list("widgets.example.com")
     made = store.create(CRDS, definition())
-    assert {found["type"]: found["status"] for found in made["status"]["conditions"]} == {"NamesAccepted": "True", "Established": "True"}
+    assert {found["type"]: found["status"] for found in made["status"]["conditions"]} == {
+        "NamesAccepted": "True",
+        "Established": "True",
+    }
     store.create("widgets.example.com", {"metadata": {"name": "w"}, "spec": {"size": 1}})
     seen = events(store, "widgets.example.com")
     store.delete(CRDS, None, "widgets.example.com")
@@ -250,7 +269,13 @@ def test_generation_counts_spec_changes_only(store):
     store.create(CRDS, definition())
     store.create("widgets.example.com", {"metadata": {"name": "w"}, "spec": {"size": 1}, "status": {"state": "x"}})
     assert "status" not in store.get("widgets.example.com", "default", "w")
-    status = store.patch("widgets.example.com", "default", "w", {"status": {"state": "y"}, "metadata": {"labels": {"a": "b"}}}, subresource="status")
+    status = store.patch(
+        "widgets.example.com",
+        "default",
+        "w",
+        {"status": {"state": "y"}, "metadata": {"labels": {"a": "b"}}},
+        subresource="status",
+    )
     assert status["metadata"]["generation"] == 1
     assert "labels" not in status["metadata"]
     label = store.patch("widgets.example.com", "default", "w", {"metadata": {"labels": {"a": "b"}}})
@@ -291,7 +316,8 @@ def perform(store: Store, operation: tuple) -> None:
             case _:
                 store.evict("default", name)
     except ApiError as error:
-        assert error.code in {404, 409}
+        if error.code not in {404, 409}:
+            raise
 
 
 @settings(max_examples=60, deadline=None)

@@ -35,6 +35,7 @@ from muster.simulator.transitions import (
     KEPT_BY_SERVER,
     apply_patch,
     check_finalizers,
+    check_patch_type,
     check_preconditions,
     check_version,
     is_new_generation,
@@ -224,9 +225,10 @@ class Store:
         inspect: Callable[[JsonObject], JsonObject] | None = None,
     ) -> Record:
         """As `patch`, for a body nobody else holds; `inspect` may refuse or clean the patched object."""
+        check_patch_type(resource_type, content_type)
         old = self.record(resource_type, namespace, name)
         current = scale_of(resource_type, old.obj) if subresource == "scale" else old.obj
-        patched = apply_patch(resource_type, current, body, content_type=content_type)
+        patched = apply_patch(current, body, content_type=content_type)
         metadata = patched.get("metadata")
         if not isinstance(metadata, dict) or metadata.get("name") != name:
             raise bad_request("metadata.name: a patch must not change or remove the name")

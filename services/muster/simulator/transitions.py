@@ -37,26 +37,31 @@ from muster.simulator.watching import Record
 KEPT_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 
 
-def apply_patch(resource_type: ResourceType, current: JsonObject, body: Any, *, content_type: str) -> JsonObject:
-    """The patched object; 415 for a content type this resource does not take, 400 when the result is no object."""
+def check_patch_type(resource_type: ResourceType, content_type: str) -> None:
+    """415 for a patch format that the resource does not take."""
     if content_type == APPLY_PATCH:
         raise unsupported_media_type(
             "application/apply-patch+yaml: server-side apply is not served by the simulated API server; use client-side "
             "apply (kubectl apply without --server-side) or a merge patch"
         )
+    accepted = [JSON_PATCH, MERGE_PATCH] if resource_type.custom else [JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH]
+    if content_type in accepted:
+        return
+    if not resource_type.custom:
+        raise unsupported_media_type(f"415: Unsupported Media Type: {content_type} is no patch type")
+    raise unsupported_media_type(
+        "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+    )
+
+
+def apply_patch(current: JsonObject, body: Any, *, content_type: str) -> JsonObject:
+    """The patched object, for a content type already checked; 400 when the result is no object."""
     if content_type == JSON_PATCH:
         patched = json_patch(current, body)
-    elif content_type == MERGE_PATCH:
-        patched = merge_patch(current, body)
-    elif content_type == STRATEGIC_MERGE_PATCH and not resource_type.custom:
+    elif content_type == STRATEGIC_MERGE_PATCH:
         patched = strategic_merge(current, body)
-    elif content_type != STRATEGIC_MERGE_PATCH and not resource_type.custom:
-        raise unsupported_media_type(f"415: Unsupported Media Type: {content_type} is no patch type")
     else:
-        accepted = [JSON_PATCH, MERGE_PATCH]
-        raise unsupported_media_type(
-            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-        )
+        patched = merge_patch(current, body)
     if not isinstance(patched, dict):
         raise bad_request("the patch does not leave an object")
     return patched

@@ -11,6 +11,7 @@ from muster.simulator.answers import json_bytes, json_object, success
 from muster.simulator.errors import ApiError, JsonObject, bad_request, unsupported_media_type
 from muster.simulator.field_checks import checked_fields
 from muster.simulator.patching import APPLY_PATCH
+from muster.simulator.protobuf import PROTOBUF_TYPE, decode_body
 from muster.simulator.reading import Reader
 from muster.simulator.routing import Target, is_dry_run, parse_list_options, whole
 from muster.simulator.scaling import scale_of
@@ -35,6 +36,8 @@ async def read_body(request: web.BaseRequest) -> Any:
             return yaml.safe_load(raw)
         except yaml.YAMLError as error:
             raise bad_request(f"the object provided is unrecognized (must be of type Object): {error}") from error
+    if content_type == PROTOBUF_TYPE:
+        return decode_body(raw)
     if "Content-Type" in request.headers and not content_type.endswith("json"):
         raise unsupported_media_type(
             f"the body of the request was in an unknown format ({content_type}) - accepted media types include: "
