@@ -8,92 +8,33 @@ makes of STATE is such a view: at the freshness of the last clock message that i
 """
 
 from collections.abc import Iterator
-from enum import IntEnum
-from typing import NamedTuple
 
 from tests.model.explore import Step
 from tests.model.rules import WATCHER_RULES
+from tests.model.state_stream import (
+    CLOCK,
+    EPOCH,
+    KEY,
+    NEVER,
+    UNKNOWN,
+    Counts,
+    Message,
+    Reader,
+    Role,
+    Version,
+    Watcher,
+    World,
+    clock_of,
+    pipeline,
+    publish,
+    put,
+    said,
+    told,
+    version_at,
+    with_watcher,
+)
 
-EPOCH, KEY, CLOCK = "epoch", "key", "clock"
 FAIR_ORDER = ("land", "watch", "reload", "load", "list", "announce", "start", "apply")
-
-
-class Version(NamedTuple):
-    """An object at a revision; `there` is False for a deleted one."""
-
-    revision: int
-    there: bool
-
-
-UNKNOWN = Version(-1, False)
-NEVER = Version(0, False)
-
-
-class Message(NamedTuple):
-    """A STATE message: `version` of a key, or for a clock the freshness as its revision."""
-
-    sequence: int
-    kind: str
-    epoch: int
-    key: int = -1
-    version: Version = NEVER
-
-
-class Role(IntEnum):
-    """A watcher: not started, to load STATE, to list, to announce its epoch late, publishing, deposed for good."""
-
-    OFF = 0
-    LOADING = 1
-    LISTING = 2
-    ANNOUNCING = 3
-    CURRENT = 4
-    STOPPED = 5
-
-
-class Watcher(NamedTuple):
-    """A watcher process; `shown` is what it believes STATE shows, `queue` its publishes in flight, in order, `tell` a clock still to send."""
-
-    role: Role = Role.OFF
-    epoch: int = 0
-    at: int = 0
-    expected: int = 0
-    shown: tuple[Version, ...] = ()
-    queue: tuple[Message, ...] = ()
-    refused: tuple[Message, ...] = ()
-    tell: int = 0
-
-
-class Reader(NamedTuple):
-    """A consumer of STATE: `claimed` is the last clock it took, `fresh` the freshness it counts on; ready from `ready_at` on."""
-
-    position: int
-    highest: int
-    view: tuple[Version, ...]
-    claimed: int
-    fresh: int
-    ready_at: int
-
-
-class Counts(NamedTuple):
-    """How often each thing may still happen."""
-
-    start: int = 0
-    reset: int = 0
-    stale_list: int = 0
-
-
-class World(NamedTuple):
-    """Everything; `history` holds every version that a key ever had."""
-
-    history: tuple[tuple[Version, ...], ...]
-    revision: int
-    state: tuple[Message, ...]
-    last: int
-    watchers: tuple[Watcher, ...]
-    reader: Reader
-    counts: Counts
-    epoch: int = 1
-    broken: str = ""
 
 
 class WatcherProtocol:
@@ -137,9 +78,11 @@ class WatcherProtocol:
         if world.broken or reader.position < reader.ready_at:
             return world.broken
         for key, shown in enumerate(reader.view):
-            truth = _at(world.history[key], reader.fresh)
+            truth = version_at(world.history[key], reader.fresh)
             if shown.revision < truth.revision and (shown.there or truth.there):
-                return f"the view claims freshness {reader.fresh} but shows key {key} {_said(shown)}; it was {_said(truth)}"
+                return (
+                    f"the view claims freshness {reader.fresh} but shows key {key} {said(shown)}; it was {said(truth)}"
+                )
         return ""
 
     def unsettled(self, world: World) -> str:
@@ -155,14 +98,14 @@ class WatcherProtocol:
         for key, shown in enumerate(world.reader.view):
             truth = world.history[key][-1]
             if shown.there != truth.there or (truth.there and shown != truth):
-                return f"no progress: the view shows key {key} {_said(shown)} for ever; it is {_said(truth)}"
+                return f"no progress: the view shows key {key} {said(shown)} for ever; it is {said(truth)}"
         return ""
 
     def steps(self, world: World, *, fair: bool = False) -> Iterator[Step]:
         """Everything that may happen next."""
         if not fair and world.revision <= len(self.changes):
             key, there = self.changes[world.revision - 1]
-            label = f"key {key} becomes {_said(Version(world.revision + 1, there))}"
+            label = f"key {key} becomes {said(Version(world.revision + 1, there))}"
             yield Step("change", label, self._change(world))
         for number, watcher in enumerate(world.watchers):
             yield from self._watcher(world, number, watcher, fair=fair)
@@ -177,7 +120,7 @@ class WatcherProtocol:
     def _change(self, world: World) -> World:
         key, there = self.changes[world.revision - 1]
         versions = (*world.history[key], Version(world.revision + 1, there))
-        return world._replace(history=_put(world.history, key, versions), revision=world.revision + 1)
+        return world._replace(history=put(world.history, key, versions), revision=world.revision + 1)
 
     # ---- watchers ------------------------------------------------------------------------------------------------
 
@@ -192,11 +135,11 @@ class WatcherProtocol:
                 counts = world.counts if fair else world.counts._replace(start=world.counts.start - 1)
                 after = world._replace(epoch=epoch, counts=counts)
                 if "I-epoch-before-load" in self.on:
-                    after = _publish(after, Message(0, EPOCH, epoch), self.on)
+                    after = publish(after, Message(0, EPOCH, epoch), self.on)
                     label = f"{me} starts: publishes epoch {epoch} (sequence {after.last})"
                 else:
                     label = f"{me} starts (epoch {epoch})"
-                yield Step("start", label, _watch(after, number, Watcher(Role.LOADING, epoch)))
+                yield Step("start", label, with_watcher(after, number, Watcher(Role.LOADING, epoch)))
         elif watcher.refused:
             yield from self._refused(world, number, watcher)
         elif watcher.role == Role.LOADING:
@@ -206,27 +149,25 @@ class WatcherProtocol:
             for revision in range(max(oldest, 1), world.revision + 1):
                 yield self._list(world, number, watcher, revision)
         elif watcher.role == Role.ANNOUNCING:
-            after = _publish(world, Message(0, EPOCH, watcher.epoch), self.on)
+            after = publish(world, Message(0, EPOCH, watcher.epoch), self.on)
             announced = watcher._replace(role=Role.CURRENT, expected=after.last)
             label = f"{me} publishes its epoch {watcher.epoch} (sequence {after.last}) after it has listed"
-            yield Step("announce", label, _watch(after, number, self._difference(after, announced, watcher.at)))
+            yield Step("announce", label, with_watcher(after, number, self._difference(after, announced, watcher.at)))
         elif watcher.tell and not watcher.queue:
             label = f"{me} has every answer and sends a clock ({watcher.tell})"
-            told = _queue(watcher, [_clock(watcher)])._replace(tell=0)
-            yield Step("watch", label, _watch(world, number, told))
+            told = pipeline(watcher, [clock_of(watcher)])._replace(tell=0)
+            yield Step("watch", label, with_watcher(world, number, told))
         elif watcher.at < world.revision and len(watcher.queue) < 4:
             yield self._see(world, number, watcher)
 
     def _land(self, world: World, number: int, watcher: Watcher) -> Step:
         message, rest = watcher.queue[0], watcher.queue[1:]
         if message.sequence == world.last + 1:
-            after = _publish(_watch(world, number, watcher._replace(queue=rest)), message, self.on)
-            return Step("land", f"w{number}'s {_told(message)} is stored (sequence {message.sequence})", after)
+            after = publish(with_watcher(world, number, watcher._replace(queue=rest)), message, self.on)
+            return Step("land", f"w{number}'s {told(message)} is stored (sequence {message.sequence})", after)
         refused = watcher._replace(queue=rest, refused=(*watcher.refused, message))
-        label = (
-            f"w{number}'s {_told(message)} is refused: it expected sequence {message.sequence}, not {world.last + 1}"
-        )
-        return Step("land", label, _watch(world, number, refused))
+        label = f"w{number}'s {told(message)} is refused: it expected sequence {message.sequence}, not {world.last + 1}"
+        return Step("land", label, with_watcher(world, number, refused))
 
     def _refused(self, world: World, number: int, watcher: Watcher) -> Iterator[Step]:
         """Every answer is in: reload and list again; without the rule, send again at the new sequence."""
@@ -234,11 +175,11 @@ class WatcherProtocol:
             return
         if "I-reload-after-refusal" in self.on:
             after = watcher._replace(role=Role.LOADING, refused=(), shown=(), tell=0)
-            yield Step("reload", f"w{number} reads the refusal and starts over", _watch(world, number, after))
+            yield Step("reload", f"w{number} reads the refusal and starts over", with_watcher(world, number, after))
             return
         again = tuple(m._replace(sequence=world.last + 1 + n) for n, m in enumerate(watcher.refused))
         after = watcher._replace(queue=again, refused=(), expected=world.last + len(again))
-        yield Step("reload", f"w{number} sends again what was refused", _watch(world, number, after))
+        yield Step("reload", f"w{number} sends again what was refused", with_watcher(world, number, after))
 
     def _load(self, world: World, number: int, watcher: Watcher) -> Step:
         shown = [NEVER] * len(world.history)
@@ -252,10 +193,10 @@ class WatcherProtocol:
             return Step(
                 "load",
                 f"w{number} loads STATE, sees a newer epoch and stops",
-                _watch(world, number, Watcher(Role.STOPPED)),
+                with_watcher(world, number, Watcher(Role.STOPPED)),
             )
         loaded = watcher._replace(role=Role.LISTING, expected=world.last, shown=tuple(shown))
-        return Step("load", f"w{number} loads STATE up to sequence {world.last}", _watch(world, number, loaded))
+        return Step("load", f"w{number} loads STATE up to sequence {world.last}", with_watcher(world, number, loaded))
 
     def _list(self, world: World, number: int, watcher: Watcher, revision: int) -> Step:
         label = f"w{number} lists at revision {revision}"
@@ -266,13 +207,13 @@ class WatcherProtocol:
             listed = self._difference(world, watcher._replace(role=Role.CURRENT), revision)
         else:
             listed = watcher._replace(role=Role.ANNOUNCING, at=revision)
-        return Step("list", label, _watch(world, number, listed))
+        return Step("list", label, with_watcher(world, number, listed))
 
     def _difference(self, world: World, watcher: Watcher, revision: int) -> Watcher:
         """Queue what STATE lacks or shows wrongly, tombstones for what is gone, then a clock."""
         messages = []
         for key, shown in enumerate(watcher.shown):
-            truth = _at(world.history[key], revision)
+            truth = version_at(world.history[key], revision)
             if truth.there and shown != truth:
                 messages.append(Message(0, KEY, watcher.epoch, key, truth))
             elif not truth.there and (shown.there or shown == UNKNOWN):
@@ -285,14 +226,16 @@ class WatcherProtocol:
         messages = [Message(0, KEY, watcher.epoch, key, version) for key, version in changed]
         after = self._queue(watcher._replace(at=revision), messages)
         return Step(
-            "watch", f"w{number} sees revision {revision} and publishes it, pipelined", _watch(world, number, after)
+            "watch",
+            f"w{number} sees revision {revision} and publishes it, pipelined",
+            with_watcher(world, number, after),
         )
 
-    def _queue(self, watcher: Watcher, messages: list[Message]) -> Watcher:
+    def pipeline(self, watcher: Watcher, messages: list[Message]) -> Watcher:
         """Send the messages, and a clock: behind them in the same pipe only without rule I-clock-after-answers."""
         if "I-clock-after-answers" in self.on:
-            return _queue(watcher, messages)._replace(tell=watcher.at)
-        return _queue(watcher, [*messages, _clock(watcher)])
+            return pipeline(watcher, messages)._replace(tell=watcher.at)
+        return pipeline(watcher, [*messages, clock_of(watcher)])
 
     # ---- the reader ----------------------------------------------------------------------------------------------
 
@@ -302,10 +245,10 @@ class WatcherProtocol:
         if message is None:
             return
         after = reader._replace(position=message.sequence, highest=max(reader.highest, message.epoch))
-        label = f"the reader applies {_told(message)} (sequence {message.sequence})"
+        label = f"the reader applies {told(message)} (sequence {message.sequence})"
         broken = ""
         if message.epoch < reader.highest and "I-reader-drops-epoch" in self.on:
-            label = f"the reader drops {_told(message)}: epoch {message.epoch} is below {reader.highest}"
+            label = f"the reader drops {told(message)}: epoch {message.epoch} is below {reader.highest}"
             if "I-stray-voids-clock" in self.on:
                 after = after._replace(claimed=0)
         elif message.kind == CLOCK:
@@ -314,58 +257,13 @@ class WatcherProtocol:
             known = reader.view[message.key]
             if message.version.revision < known.revision:
                 if "I-reader-drops-older" in self.on:
-                    label = f"the reader drops {_told(message)}: it knows revision {known.revision}"
+                    label = f"the reader drops {told(message)}: it knows revision {known.revision}"
                 else:
-                    broken = f"a view goes back: key {message.key} from {_said(known)} to {_said(message.version)}"
+                    broken = f"a view goes back: key {message.key} from {said(known)} to {said(message.version)}"
             if message.version.revision >= known.revision or broken:
-                after = after._replace(view=_put(reader.view, message.key, message.version))
+                after = after._replace(view=put(reader.view, message.key, message.version))
         if after.highest > reader.highest and "I-clock-of-the-epoch" in self.on and message.kind != CLOCK:
             after = after._replace(claimed=0)
         if message.sequence == world.last or "I-fresh-at-the-end" not in self.on:
             after = after._replace(fresh=max(after.fresh, after.claimed))
         yield Step("apply", label, world._replace(reader=after, broken=broken))
-
-
-def _publish(world: World, message: Message, on: frozenset[str]) -> World:
-    """STATE stores the message as the last of its subject (every epoch is a subject of its own)."""
-    stored = message._replace(sequence=world.last + 1)
-    kept = tuple(
-        m
-        for m in world.state
-        if (m.kind, m.key) != (stored.kind, stored.key) or (stored.kind == EPOCH and "I-epochs-kept" in on)
-    )
-    return world._replace(state=(*kept, stored), last=world.last + 1)
-
-
-def _clock(watcher: Watcher) -> Message:
-    return Message(0, CLOCK, watcher.epoch, -1, Version(watcher.at, there=True))
-
-
-def _queue(watcher: Watcher, messages: list[Message]) -> Watcher:
-    numbered = tuple(m._replace(sequence=watcher.expected + 1 + n) for n, m in enumerate(messages))
-    return watcher._replace(queue=watcher.queue + numbered, expected=watcher.expected + len(messages))
-
-
-def _watch(world: World, number: int, watcher: Watcher) -> World:
-    return world._replace(watchers=_put(world.watchers, number, watcher))
-
-
-def _put(items: tuple, index: int, item: object) -> tuple:
-    return (*items[:index], item, *items[index + 1 :])
-
-
-def _at(versions: tuple[Version, ...], revision: int) -> Version:
-    """What the key was at a revision."""
-    return next((v for v in reversed(versions) if v.revision <= revision), NEVER)
-
-
-def _said(version: Version) -> str:
-    return f"at revision {version.revision}" if version.there else f"absent (revision {version.revision})"
-
-
-def _told(message: Message) -> str:
-    if message.kind == KEY:
-        return f"message of epoch {message.epoch}: key {message.key} {_said(message.version)}"
-    return f"{message.kind} message of epoch {message.epoch}" + (
-        f" ({message.version.revision})" if message.kind == CLOCK else ""
-    )
