@@ -1,10 +1,10 @@
 """A real NATS server for tests.
 
-    nats_server     one server for the session, its JetStream emptied before each test that asks for it
-    bus             a connected Bus on it
-    streams_bus     the same, with all streams declared (incarnation 1)
-    own_server      a server of the test's own, to be killed, paused, emptied
-    eventually      poll a condition with a deadline
+nats_server     one server for the session, its JetStream emptied before each test that asks for it
+bus             a connected Bus on it
+streams_bus     the same, with all streams declared (incarnation 1)
+own_server      a server of the test's own, to be killed, paused, emptied
+eventually      poll a condition with a deadline
 """
 
 import asyncio

@@ -132,7 +132,7 @@ async def lose_in_mid_append(server, ledger: Ledger, commit: Commit, expected: S
             await eventually(lambda: _moved(looker, expected))
         await server.kill()
     else:
-        server.pause()
+        await server.pause()
         appending = asyncio.create_task(ledger.append(commit, expected_last_sequence=expected))
         await asyncio.sleep(0.05)
         await server.kill()
@@ -174,7 +174,7 @@ async def test_of_a_lost_append_and_anothers_one_is_stored_and_ledger_tells_whic
         await ensure_streams(bus, incarnation=1)
         ledger = Ledger(bus)
         start = await last_sequence(bus, StreamName.LEDGER)
-        own_server.pause()
+        await own_server.pause()
         appending = asyncio.create_task(ledger.append(leader("s1"), expected_last_sequence=start))
         await asyncio.sleep(0.05)
         await own_server.kill()

@@ -274,7 +274,7 @@ async def test_a_silent_server_makes_readers_unready(own_server) -> None:
         await synced_publisher(bus)
         async with following(bus) as view:
             await eventually(lambda: view.reader.ready)
-            own_server.pause()
+            await own_server.pause()
             await eventually(lambda: not view.reader.ready, within=5.0)
             own_server.resume()
             await eventually(lambda: view.reader.ready)
@@ -459,7 +459,7 @@ async def test_a_refused_pipeline_is_never_sent_again(own_server) -> None:
     async with await connect(own_server.url, name="writer") as bus:
         await ensure_streams(bus, incarnation=1)
         publisher = await synced_publisher(bus)
-        own_server.pause()
+        await own_server.pause()
         publishing = asyncio.create_task(publisher.publish([node(f"n{number}", number + 1) for number in range(50)]))
         await asyncio.sleep(0.05)
         await own_server.kill()

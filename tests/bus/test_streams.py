@@ -63,7 +63,7 @@ async def test_what_may_be_changed_is_changed_and_kept_messages_stay(bus: Bus) -
 async def test_what_cannot_be_changed_is_named(bus: Bus) -> None:
     wanted = spec_of(StreamName.JOBS).config(incarnation=0, replicas=1)
     await bus.jetstream.add_stream(wanted.evolve(retention="limits"))
-    with pytest.raises(StreamConflictError, match="JOBS: retention is 'limits' and must be .*workqueue"):
+    with pytest.raises(StreamConflictError, match=r"JOBS: retention is 'limits' and must be .*workqueue"):
         await ensure_streams(bus, incarnation=0)
 
 

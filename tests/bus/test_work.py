@@ -9,7 +9,7 @@ from muster.bus.chunks import CHUNK, COMMIT
 from muster.bus.client import Bus, connect
 from muster.bus.dlq import DeadLetters
 from muster.bus.errors import BusError
-from muster.bus.messages import Cancel, ShortJob, Submit, SubmissionOutcome
+from muster.bus.messages import Cancel, ShortJob, SubmissionOutcome, Submit
 from muster.bus.streams import StreamName, ensure_streams, stream_info
 from muster.bus.subjects import consumer_name, jobs_cancel, jobs_submit
 from muster.bus.submissions import Submissions, parse_cancel, parse_submit

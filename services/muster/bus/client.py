@@ -138,11 +138,14 @@ class Bus:
         """Send what is pending and close, within `CLOSE_SECONDS`."""
         for task in list(self._tasks):
             task.cancel()
+        # Not drain: it waits for subscriptions that may be dead. What matters is that everything was sent.
+        if self.connected:
+            try:
+                await self.flush(seconds=CLOSE_SECONDS / 2)
+            except NotConnectedError as error:
+                self.observer.warning("closing the NATS connection without an answer to the last ping", error=str(error))
         try:
-            async with asyncio.timeout(CLOSE_SECONDS):
-                # drain waits for subscriptions that may be dead; what matters is that everything was sent.
-                if self.connected:
-                    await self.client.flush()
+            async with asyncio.timeout(CLOSE_SECONDS / 2):
                 await self.client.close()
         except (TimeoutError, nats.errors.Error, OSError) as error:
             self.observer.warning("closing the NATS connection was cut short", error=str(error) or "timeout")

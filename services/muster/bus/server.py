@@ -176,10 +176,14 @@ class EmbeddedServer:
         await self.stop()
         await self.start()
 
-    def pause(self) -> None:
-        """SIGSTOP: connections stay, nothing answers."""
-        if self.process is not None:
-            self.process.send_signal(signal.SIGSTOP)
+    async def pause(self) -> None:
+        """SIGSTOP: connections stay, nothing answers. Returns when every thread has stopped."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + STOP_SECONDS
+        while not _stopped(self.process.pid) and time.monotonic() < deadline:
+            await asyncio.sleep(0.005)
 
     def resume(self) -> None:
         """End a `pause`."""
@@ -246,6 +250,11 @@ class EmbeddedServer:
             self.process.wait()
         if self.temporary:
             shutil.rmtree(self.store_dir, ignore_errors=True)
+
+
+def _stopped(pid: int) -> bool:
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return all(state == "T" for state in states)
 
 
 def _port_of(directory: Path) -> int:
