@@ -1,6 +1,7 @@
 """Why each gang that was not placed waits: one code, the numbers that decided, and a sentence for people.
 
-Asked in this order: held · predicates · queue limit · larger than an empty cluster · one pod too large · domain · room · behind others.
+Asked in this order: held · predicates · queue limit · larger than an empty cluster · behind others ·
+one share too large · domain · room.
 Computed once per (queue, what is asked, priority standing), since equal gangs of one queue wait for the same reason.
 """
 
@@ -92,8 +93,8 @@ class Explainer:
         return (
             self._capability(ask)
             or self._never(ask)
-            or self._too_large(ask)
             or self._behind(ask)
+            or self._too_large(ask)
             or self._topology(ask)
             or self._no_room(ask)
         )
@@ -287,12 +288,13 @@ class Explainer:
         roles = self._asked(ask) or list(ask.roles)
         role = max(roles, key=lambda one: (one.shape.request.cards, one.shape.request.cpu, one.shape.request.memory))
         rows = admission(room.fleet, role.shape).rows
-        fits = int(capacity(room, role.shape).sum())
+        wanted = ask.minimum or 1
+        fits = sum(min(int(capacity(room, one.shape).sum()), len(one.waiting)) for one in ask.roles)
         free_cards = int(np.clip(room.whole_free[rows], 0, None).sum())
         block = int(np.clip(room.whole_free[rows], 0, None).max(initial=0))
-        wanted = role.need or ask.minimum or 1
         numbers: Numbers = {"asked": wanted, "fits": min(fits, wanted), "nodes": int(rows.sum())}
-        text = f"asks {self._asks(ask)}; {min(fits, wanted)} of {wanted} {role.name or 'pods'} fit now"
+        some = f"{min(fits, wanted)} of {count(wanted, 'pod')} fit now"
+        text = f"asks {self._asks(ask)}; {some if fits < wanted else 'they fit one by one but not together'}"
         if role.shape.request.cards:
             numbers |= {"free_cards": free_cards, "largest_block": block}
             text += f": {count(free_cards, 'card')} free on {count(int(rows.sum()), 'node')}, at most {block} on one"

@@ -5,14 +5,13 @@ stands (``file: path: what is wrong``). Quantities are those of Kubernetes; a ca
 """
 
 from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import yaml
 
-from muster.model.quantity import QuantityError, to_bytes, to_milli_cpu
+from muster.model.quantity import QuantityError, to_bytes, to_milli_cpu, to_units
 from muster.model.units import ONE_CARD
 
 AREAS = (
@@ -309,7 +308,7 @@ def amount(resource: str, value: Quantity) -> int:
         ValueError: the resource is not gpu, cpu or memory, or the value is no quantity.
     """
     if resource == "gpu":
-        return int(Decimal(str(value)) * ONE_CARD)
+        return to_units(value, ONE_CARD)
     if resource == "cpu":
         return to_milli_cpu(value)
     if resource == "memory":
