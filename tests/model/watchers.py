@@ -218,20 +218,20 @@ class WatcherProtocol:
                 messages.append(Message(0, KEY, watcher.epoch, key, truth))
             elif not truth.there and (shown.there or shown == UNKNOWN):
                 messages.append(Message(0, KEY, watcher.epoch, key, Version(revision, there=False)))
-        return self._queue(watcher._replace(at=revision, shown=()), messages)
+        return self._send(watcher._replace(at=revision, shown=()), messages)
 
     def _see(self, world: World, number: int, watcher: Watcher) -> Step:
         revision = watcher.at + 1
         changed = [(key, v) for key, versions in enumerate(world.history) for v in versions if v.revision == revision]
         messages = [Message(0, KEY, watcher.epoch, key, version) for key, version in changed]
-        after = self._queue(watcher._replace(at=revision), messages)
+        after = self._send(watcher._replace(at=revision), messages)
         return Step(
             "watch",
             f"w{number} sees revision {revision} and publishes it, pipelined",
             with_watcher(world, number, after),
         )
 
-    def pipeline(self, watcher: Watcher, messages: list[Message]) -> Watcher:
+    def _send(self, watcher: Watcher, messages: list[Message]) -> Watcher:
         """Send the messages, and a clock: behind them in the same pipe only without rule I-clock-after-answers."""
         if "I-clock-after-answers" in self.on:
             return pipeline(watcher, messages)._replace(tell=watcher.at)
