@@ -1,6 +1,7 @@
 """A small raw client for tests of the simulated API server: verbs, and watches as lists of events."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -51,7 +52,7 @@ class Api:
         self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", **headers: str
     ) -> tuple[int, Any]:
         """Send one request; keyword arguments are headers (underscores become dashes)."""
-        data = None if body is None else body if isinstance(body, str | bytes) else json.dumps(body)
+        data = None if body is None else body if isinstance(body, str | io.BytesIO) else json.dumps(body)
         sent = {"Content-Type": content_type} if data is not None else {}
         sent |= {name.replace("_", "-"): value for name, value in headers.items()}
         async with self.session.request(method, self.server.url + path, data=data, headers=sent) as response:
@@ -66,7 +67,8 @@ class Api:
     @asynccontextmanager
     async def watch(self, path: str, **headers: str) -> AsyncIterator[Watching]:
         """Open a watch on a path that already has its query."""
-        async with self.session.get(self.server.url + path, headers=headers) as response:
+        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.session.get(self.server.url + path, headers=sent) as response:
             assert response.status == 200, await response.text()
             yield Watching(response)
 

@@ -27,7 +27,10 @@ _REVIEWS = frozenset({"selfsubjectaccessreviews", "subjectaccessreviews"})
 
 async def read_body(request: web.BaseRequest) -> Any:
     """The parsed body; 400 when it cannot be read, 415 for protobuf, None when there is none."""
-    raw = await request.read()
+    try:
+        raw = await request.read()
+    except web.HTTPRequestEntityTooLarge as error:
+        raise ApiError(413, "RequestEntityTooLarge", message=f"Request entity is too large: {error.text}") from error
     if not raw:
         return None
     content_type = request.content_type
