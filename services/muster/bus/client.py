@@ -143,7 +143,9 @@ class Bus:
             try:
                 await self.flush(seconds=CLOSE_SECONDS / 2)
             except NotConnectedError as error:
-                self.observer.warning("closing the NATS connection without an answer to the last ping", error=str(error))
+                self.observer.warning(
+                    "closing the NATS connection without an answer to the last ping", error=str(error)
+                )
         try:
             async with asyncio.timeout(CLOSE_SECONDS / 2):
                 await self.client.close()

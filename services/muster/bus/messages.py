@@ -195,7 +195,7 @@ class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     kind: StateKind
     key: str
     resource_version: str = ""
-    object: msgspec.Raw = NULL
+    object: msgspec.Raw = msgspec.field(default_factory=lambda: NULL)
 
     @property
     def gone(self) -> bool:
