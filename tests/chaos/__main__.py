@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import platform
+import shutil
 import sys
 import tempfile
 import time
@@ -62,7 +63,8 @@ def one(kind: str, seed: int, *, keep: Path | None = None) -> Result:
     """One run in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="muster-chaos-") as directory:
         path = Path(directory) if keep is None else keep / f"{kind}-{seed}"
-        path.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
         run = Run(kind, seed, path)
         try:
             return asyncio.run(run.go())

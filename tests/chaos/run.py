@@ -90,9 +90,9 @@ class Run:
 
     async def _submit_all(self, muster: Muster) -> None:
         self.ids = ["gang", *(f"small-{number}" for number in range(SMALL_JOBS))]
-        await muster.submit(id="gang", image="registry.example.com/x:1", gpus=1, replicas=PODS)
+        await muster.submit(id="gang", name="gang", image="registry.example.com/x:1", gpus=1, replicas=PODS)
         for name in self.ids[1:]:
-            await muster.submit(id=name, image="registry.example.com/x:1", gpus=1)
+            await muster.submit(id=name, name=name, image="registry.example.com/x:1", gpus=1)
 
     async def _wait_for_moment(self) -> None:
         """A random moment: while pods are made, or when a random number of them is bound."""
@@ -148,7 +148,7 @@ class Run:
     async def _accepted_again(self) -> None:
         async with connect(self.stack.nats.url) as muster:
             self.ids.append("after")
-            job = await muster.submit(id="after", image="registry.example.com/x:1", gpus=1)
+            job = await muster.submit(id="after", name="after", image="registry.example.com/x:1", gpus=1)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(30):
                     await job.accepted()

@@ -21,7 +21,7 @@ from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from muster.bus.client import Bus
-from muster.bus.errors import BusError
+from muster.bus.errors import BusError, NoStreamError
 from muster.bus.publishing import STATUS
 from muster.bus.streams import stream_info
 from muster.model.units import Sequence
@@ -70,9 +70,15 @@ def read_position(reply: str) -> Position:
 class OrderedReader:
     """Reads one stream whole; see the module."""
 
-    def __init__(self, bus: Bus, stream: str, *, resume_seconds: float | None = None) -> None:
-        """After more than ``resume_seconds`` without contact everything is read anew (messages may have expired unseen)."""
+    def __init__(
+        self, bus: Bus, stream: str, *, resume_seconds: float | None = None, must_exist: bool = False
+    ) -> None:
+        """After more than ``resume_seconds`` without contact everything is read anew (messages may have expired unseen).
+
+        A stream that ``must_exist`` and does not ends `batches` with NoStreamError; otherwise it is waited for.
+        """
         self.bus = bus
+        self.must_exist = must_exist
         self.stream = stream
         self.resume_seconds = resume_seconds
         self.sequence = Sequence(0)
@@ -98,6 +104,8 @@ class OrderedReader:
             while not self.bus.closed:
                 try:
                     reset = await self._open()
+                except NoStreamError:
+                    raise
                 except (BusError, nats.errors.Error, TimeoutError) as error:
                     self.bus.observer.warning("a stream cannot be read now", stream=self.stream, error=str(error))
                     await self._close()
@@ -121,6 +129,8 @@ class OrderedReader:
             return None
         loop = asyncio.get_running_loop()
         info = await stream_info(self.bus, self.stream)
+        if info is None and self.must_exist:
+            raise NoStreamError(f"there is no stream {self.stream}; the store was emptied")
         if info is None:
             return None
         reset = ""

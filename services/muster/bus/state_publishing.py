@@ -101,7 +101,7 @@ class StatePublisher:
         """
         judge = StateFilter()
         stored: dict[Place, Stored] = {}
-        reader = OrderedReader(self.bus, StreamName.STATE)
+        reader = OrderedReader(self.bus, StreamName.STATE, must_exist=True)
         batches = reader.batches()
         try:
             async with asyncio.timeout(LOAD_SECONDS):
