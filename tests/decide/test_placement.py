@@ -85,6 +85,7 @@ def test_a_decision_is_whole_sound_and_does_not_depend_on_the_order_of_nodes_or_
             assert len(place.slots) >= gangs[place.gang].minimum
     places = [one for one in decision.instructions if isinstance(one, Place)]
     assert validate(state, places, levels=state.topology_levels) == []
+    assert not any(one.code == "PLAN_REJECTED" for one in reasons(decision).values())
     said = {one.gang for one in decision.instructions}
     assert said == set(gangs), "every gang is placed or told why it waits"
     nodes, others = list(state.nodes), list(state.gangs)

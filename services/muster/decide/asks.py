@@ -4,11 +4,13 @@ minimum phase   every role's `need` and the gang's `need`, together or not at al
 surplus phase   the pods beyond that, one by one, when all minimums have been served
 """
 
+from collections.abc import Iterable
+
 import msgspec
 
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import Shape, TopologyWish
-from muster.model.units import NodeName, RoleName
+from muster.model.units import GangKey, NodeName, RoleName
 
 STANDING = frozenset({MemberState.ASSUMED, MemberState.BOUND})
 
@@ -50,6 +52,25 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     def standing(self) -> tuple[NodeName, ...]:
         """Nodes of all members that stay."""
         return tuple(node for role in self.roles for node in role.standing)
+
+
+def asks_of(gangs: Iterable[Gang]) -> dict[GangKey, Ask]:
+    """What every gang asks that has a pod to place or lacks a minimum; the settled ones are passed over quickly."""
+    asks = {}
+    for gang in gangs:
+        counted, waiting = 0, False
+        for member in gang.members:
+            state = member.state
+            if state is MemberState.BOUND:
+                counted += 1
+            elif state is MemberState.WAITING:
+                waiting = True
+                break
+        if waiting or counted < gang.minimum or any(role.minimum for role in gang.roles):
+            ask = ask_of(gang)
+            if ask.waiting or not gang.complete:
+                asks[gang.key] = ask
+    return asks
 
 
 def ask_of(gang: Gang) -> Ask:

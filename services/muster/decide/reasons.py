@@ -45,6 +45,8 @@ class Reason(StrEnum):
     FREEING = "FREEING"
     """Jobs are leaving to make room for it."""
     BACKOFF = "BACKOFF"
+    PLAN_REJECTED = "PLAN_REJECTED"
+    """The validator found the plan for it unsound: a defect of the core, reported and never committed."""
     PAUSED = "PAUSED"
 
 

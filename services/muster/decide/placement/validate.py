@@ -17,6 +17,8 @@ from muster.model.snapshot import Snapshot
 from muster.model.units import CardIndex, NodeName, PodUid, QueueName
 from muster.model.workloads import Queue
 
+Amount = int | Fraction
+
 HOLDS = (MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING)
 HOST_LEVELS = ("kubernetes.io/hostname", "hostname", "host", "node")
 
@@ -59,12 +61,16 @@ def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[st
     problems: list[str] = []
     nodes = {node.name: node for node in snapshot.nodes}
     gangs = {gang.key: gang for gang in snapshot.gangs}
-    used = {name: _Use(node) for name, node in nodes.items()}
-    queue_use: dict[QueueName, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-    added: dict[QueueName, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
-    _count_standing(snapshot, used, queue_use)
+    if not places:
+        return problems
+    used = {slot.node: _Use(nodes[slot.node]) for place in places for slot in place.slots if slot.node in nodes}
+    queue_use: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
+    added: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
+    _count_standing(
+        snapshot, used, queue_use, _limited(snapshot, {gangs[p.gang].queue for p in places if p.gang in gangs})
+    )
     seen: set[PodUid] = set()
-    touched: set[NodeName] = set()
+    touched: set[tuple[NodeName, CardIndex]] = set()
     for place in places:
         gang = gangs.get(place.gang)
         if gang is None:
@@ -86,40 +92,55 @@ def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[st
             problems += [f"{slot.pod} on {node.name}: {text}" for text in _cards_wrong(node, shape.request, slot.cards)]
             problems += [f"{slot.pod} on {node.name}: {text}" for text in _too_much(used[node.name], shape, slot)]
             used[node.name].add(shape.request, slot.cards, shape.host_ports)
-            touched.add(node.name)
+            touched |= {(node.name, use.index) for use in slot.cards}
             _charge(queue_use[gang.queue], shape.request, slot.cards, node)
             _charge(added[gang.queue], shape.request, slot.cards, node)
         problems += _minimums(gang, place)
         problems += _domains(gang, place, nodes, levels)
-    problems += [text for name in sorted(touched) for text in _cards_over(used[name])]
+    problems += [text for name, index in sorted(touched) for text in _card_over(used[name], index)]
     problems += _capabilities(snapshot, queue_use, added)
     return problems
 
 
+def _limited(snapshot: Snapshot, changed: set[QueueName]) -> set[QueueName]:
+    """Every queue whose usage counts toward a capability that the plan could break; empty when none has one."""
+    queues = {queue.name: queue for queue in snapshot.queues}
+    limits = {name for queue in changed for name in _lineage(queue, queues) if queues[name].capability}
+    return {name for name in queues if limits & set(_lineage(name, queues))} if limits else set()
+
+
 def _count_standing(
-    snapshot: Snapshot, used: dict[NodeName, _Use], queue_use: dict[QueueName, dict[str, Fraction]]
+    snapshot: Snapshot,
+    used: dict[NodeName, _Use],
+    queue_use: dict[QueueName, dict[str, Amount]],
+    limited: set[QueueName],
 ) -> None:
+    """Recount what stands: on the nodes of the plan, and in the queues that a limit binds."""
+    nodes = {node.name: node for node in snapshot.nodes} if limited else {}
     queues: dict[str, QueueName] = {}
     for gang in snapshot.gangs:
         queues[gang.key] = gang.queue
-        shapes = {role.name: role.shape for role in gang.roles}
+        counted = gang.queue in limited
+        shapes: dict[str, Shape] = {}
         for member in gang.members:
-            if member.node is None or member.state not in HOLDS or member.role not in shapes:
+            if member.node is None or not (counted or member.node in used) or member.state not in HOLDS:
+                continue
+            shapes = shapes or {role.name: role.shape for role in gang.roles}
+            if member.role not in shapes:
                 continue
             shape = shapes[member.role]
-            use = used.get(member.node)
-            if use is not None:
-                use.add(shape.request, member.cards, shape.host_ports)
-            _charge(queue_use[gang.queue], shape.request, member.cards, use.node if use is not None else None)
+            if member.node in used:
+                used[member.node].add(shape.request, member.cards, shape.host_ports)
+            if counted:
+                _charge(queue_use[gang.queue], shape.request, member.cards, nodes.get(member.node))
     for occupant in snapshot.occupants:
         if occupant.node in used:
             used[occupant.node].add(occupant.request, occupant.cards, occupant.host_ports)
     for hold in snapshot.holds:
         if hold.node in used:
             used[hold.node].add(hold.request, hold.cards)
-        if hold.gang in queues:
-            held_on = used[hold.node].node if hold.node in used else None
-            _charge(queue_use[queues[hold.gang]], hold.request, hold.cards, held_on)
+        if queues.get(hold.gang) in limited:
+            _charge(queue_use[queues[hold.gang]], hold.request, hold.cards, nodes.get(hold.node))
 
 
 def _refuses(node: Node, shape: Shape) -> list[str]:
@@ -218,17 +239,17 @@ def _too_much(use: _Use, shape: Shape, slot: Slot) -> list[str]:
     return problems
 
 
-def _cards_over(use: _Use) -> list[str]:
+def _card_over(use: _Use, index: CardIndex) -> list[str]:
+    """What is wrong with a card that the plan uses; a card it leaves alone is not the plan's doing."""
     problems = []
-    cards = {card.index: card for card in use.node.cards}
-    for index, users in use.users.items():
-        card = cards.get(index)
-        if use.whole[index] and users > 1:
-            problems.append(f"{use.node.name}: card {index} is held whole and shared")
-        if use.core[index] > 100:
-            problems.append(f"{use.node.name}: card {index} at {use.core[index]} percent of its core")
-        if card is not None and use.memory[index] > card.memory_mib:
-            problems.append(f"{use.node.name}: card {index} at {use.memory[index]} of {card.memory_mib} MiB")
+    name = use.node.name
+    size = {card.index: card.memory_mib for card in use.node.cards}.get(index)
+    if use.whole[index] and use.users[index] > 1:
+        problems.append(f"{name}: card {index} is held whole and shared")
+    if use.core[index] > 100:
+        problems.append(f"{name}: card {index} at {use.core[index]} percent of its core")
+    if size is not None and use.memory[index] > size:
+        problems.append(f"{name}: card {index} at {use.memory[index]} of {size} MiB")
     return problems
 
 
@@ -294,7 +315,7 @@ def _path(node: Node, levels: Sequence[str], level: int) -> tuple[str | None, ..
     return tuple(node.labels.get(key) for key in levels[: level + 1])
 
 
-def _charge(usage: dict[str, Fraction], request: Request, cards: Sequence[CardUse], node: Node | None) -> None:
+def _charge(usage: dict[str, Amount], request: Request, cards: Sequence[CardUse], node: Node | None) -> None:
     usage["cpu"] += request.cpu
     usage["memory"] += request.memory
     for name, amount in request.extended:
@@ -311,8 +332,8 @@ def _charge(usage: dict[str, Fraction], request: Request, cards: Sequence[CardUs
 
 def _capabilities(
     snapshot: Snapshot,
-    queue_use: dict[QueueName, dict[str, Fraction]],
-    added: dict[QueueName, dict[str, Fraction]],
+    queue_use: dict[QueueName, dict[str, Amount]],
+    added: dict[QueueName, dict[str, Amount]],
 ) -> list[str]:
     """Limits that the plan's own additions break; what was above a limit before is not the plan's doing."""
     queues = {queue.name: queue for queue in snapshot.queues}
@@ -329,15 +350,21 @@ def _capabilities(
 
 
 def _summed(
-    usage: dict[QueueName, dict[str, Fraction]], queues: dict[QueueName, Queue]
-) -> dict[QueueName, dict[str, Fraction]]:
-    total: dict[QueueName, dict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+    usage: dict[QueueName, dict[str, Amount]], queues: dict[QueueName, Queue]
+) -> dict[QueueName, dict[str, Amount]]:
+    total: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
     for name, amounts in usage.items():
-        path: list[QueueName] = []
-        current: QueueName | None = name
-        while current is not None and current in queues and current not in path:
-            path.append(current)
+        for queue in _lineage(name, queues):
             for resource, amount in amounts.items():
-                total[current][resource] += amount
-            current = queues[current].parent
+                total[queue][resource] += amount
     return total
+
+
+def _lineage(name: QueueName, queues: dict[QueueName, Queue]) -> list[QueueName]:
+    """The queue and its parents."""
+    path: list[QueueName] = []
+    current: QueueName | None = name
+    while current is not None and current in queues and current not in path:
+        path.append(current)
+        current = queues[current].parent
+    return path

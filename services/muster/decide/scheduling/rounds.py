@@ -5,10 +5,10 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from muster.decide.asks import Ask, ask_of
+from muster.decide.asks import Ask, asks_of
 from muster.decide.explain import Explainer
 from muster.decide.fleet import Fleet, Mask
-from muster.decide.memory import CoreMemory, gang_started, mix_key, requests_seen, shape_key, without_expired
+from muster.decide.memory import CoreMemory, mix_key, requests_seen, shape_key, without_expired
 from muster.decide.ordering import Line, gang_key_order
 from muster.decide.placement.expand import slots_of
 from muster.decide.placement.feasibility import capacity
@@ -16,11 +16,11 @@ from muster.decide.placement.solver import Solve, solve_here
 from muster.decide.placement.validate import validate
 from muster.decide.reasons import Reason
 from muster.decide.room import Room, held_by
-from muster.decide.scheduling.holds import hold_of
+from muster.decide.scheduling.holds import Held, hold_of
 from muster.decide.scheduling.repair import repair
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of, tree_of
-from muster.model.instructions import Instruction, Pending, Place
+from muster.model.instructions import Instruction, Place
 from muster.model.pods import Shape
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
@@ -52,8 +52,7 @@ def decide(
     held = tuple(held_by(snapshot))
     room = Room(fleet, held)
     tree = tree_of(snapshot, room)
-    asks = {gang.key: ask_of(gang) for gang in snapshot.gangs}
-    asks = {key: ask for key, ask in asks.items() if ask.waiting or not ask.gang.complete}
+    asks = asks_of(snapshot.gangs)
     holds = {key: hold for key, ask in asks.items() if (hold := hold_of(ask, tree, memory, now)) is not None}
     free = [ask for key, ask in asks.items() if key not in holds and ask.waiting]
     empty = Room(fleet)
@@ -65,11 +64,11 @@ def decide(
     memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
     serve_surplus(work, hopeful)
 
-    places = _places(work, snapshot)
+    places, rejected = _places(work, snapshot)
     started = {place.gang for place in places}
     explainer = Explainer(work, held=held, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
-    pending = explainer.pending(waiting, holds)
+    pending = explainer.pending(waiting, holds | rejected)
     memory = without_expired(memory, now=now, keep=policy.timeouts.backoff_max)
     return Decision(instructions=(*places, *pending), memory=_remember(memory, work, started))
 
@@ -157,25 +156,25 @@ def _blocked(fleet: Fleet, memory: CoreMemory, now: float, asks: Iterable[Ask]) 
     return blocked
 
 
-def _places(work: Round, snapshot: Snapshot) -> list[Place]:
-    """The instructions; nothing leaves without passing the validator."""
+def _places(work: Round, snapshot: Snapshot) -> tuple[list[Place], dict[GangKey, Held]]:
+    """The instructions; nothing leaves without passing the validator, and what does not pass says so."""
     places = [
         Place(gang=key, gang_uid=work.asks[key].gang.uid, slots=slots_of(work.room.fleet, work.asks[key], landed))
         for key, landed in work.landed.items()
         if landed
     ]
-    problems = validate(snapshot, places, levels=snapshot.topology_levels)
-    if problems:
-        raise PlanRejectedError(problems)
-    return places
-
-
-class PlanRejectedError(RuntimeError):
-    """The validator found a plan that breaks a rule: nothing may be committed. The message lists what is wrong."""
-
-    def __init__(self, problems: list[str]) -> None:
-        super().__init__("the plan breaks rules: " + "; ".join(problems))
-        self.problems = problems
+    if not validate(snapshot, places, levels=snapshot.topology_levels):
+        return places, {}
+    sound: list[Place] = []
+    rejected: dict[GangKey, Held] = {}
+    for place in places:
+        problems = validate(snapshot, [*sound, place], levels=snapshot.topology_levels)
+        if problems:
+            text = "; ".join(problems[:3])
+            rejected[place.gang] = Held(Reason.PLAN_REJECTED, f"the plan for it is unsound: {text}", {})
+        else:
+            sound.append(place)
+    return sound, rejected
 
 
 def _remember(memory: CoreMemory, work: Round, started: set[GangKey]) -> CoreMemory:
@@ -186,6 +185,3 @@ def _remember(memory: CoreMemory, work: Round, started: set[GangKey]) -> CoreMem
             mix = mix_key(ask.roles[landed.role].shape)
             seen[mix] = seen.get(mix, 0) + 1
     return requests_seen(memory, seen)
-
-
-__all__ = ["Decision", "Pending", "PlanRejectedError", "Reason", "decide", "gang_started"]
