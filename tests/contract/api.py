@@ -28,7 +28,7 @@ RUN_LABEL = "contract.muster.dev/run"
 NOBODY = "muster-contract-nobody"  # a scheduler name that is not served, so that pods stay where the suite puts them
 DEADLINE = 20.0  # seconds until a condition that is waited for counts as not met
 
-type_of_body = dict[str, Any]
+Body = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Event:
     """One line of a watch."""
 
     type: str
-    object: type_of_body
+    object: Body
 
     @property
     def name(self) -> str:
@@ -182,7 +182,7 @@ class Api:
         """Path of a namespaced resource of a named group, such as ("batch/v1", "jobs")."""
         return _join(f"/apis/{group_version}/namespaces/{self.namespace}/{resource}", name, sub)
 
-    def global_(self, group_version: str, resource: str, name: str = "", sub: str = "") -> str:
+    def cluster_scoped(self, group_version: str, resource: str, name: str = "", sub: str = "") -> str:
         """Path of a cluster-scoped resource of a named group."""
         return _join(f"/apis/{group_version}/{resource}", name, sub)
 
@@ -263,12 +263,12 @@ class Api:
 
     # Objects of the suite
 
-    def metadata(self, name: str, **extra: Any) -> type_of_body:
+    def metadata(self, name: str, **extra: Any) -> Body:
         """metadata with the run's label."""
         labels = {**self.labels, **extra.pop("labels", {})}
         return {"name": name, "labels": labels, **extra}
 
-    def pod_body(self, name: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) -> type_of_body:
+    def pod_body(self, name: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) -> Body:
         """A pod that no scheduler takes."""
         return {
             "apiVersion": "v1",
@@ -282,12 +282,12 @@ class Api:
             },
         }
 
-    async def create_pod(self, stem: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) -> type_of_body:
+    async def create_pod(self, stem: str, *, metadata: Mapping[str, Any] | None = None, **spec: Any) -> Body:
         """Create a pod; returns the server's object."""
         body = self.pod_body(self.name(stem), metadata=metadata, **spec)
         return dict((await self.post(self.pod(), body)).ok().body)
 
-    async def create_node(self, stem: str, **spec: Any) -> type_of_body:
+    async def create_node(self, stem: str, **spec: Any) -> Body:
         """Create a node that real schedulers and DaemonSets leave alone: cordoned, tainted, without labels of its system."""
         body = {
             "apiVersion": "v1",
@@ -301,7 +301,7 @@ class Api:
         }
         return dict((await self.post(self.node(), body)).ok().body)
 
-    def binding(self, pod: str, node: str, **metadata: Any) -> type_of_body:
+    def binding(self, pod: str, node: str, **metadata: Any) -> Body:
         """A Binding of a pod to a node."""
         return {
             "apiVersion": "v1",
@@ -314,9 +314,9 @@ class Api:
         """POST a Binding for a pod."""
         return await self.post(self.pod(pod, "binding"), self.binding(pod, node, **metadata))
 
-    def eviction(self, pod: str, **delete_options: Any) -> type_of_body:
+    def eviction(self, pod: str, **delete_options: Any) -> Body:
         """A policy/v1 Eviction of a pod."""
-        body: type_of_body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
+        body: Body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod}}
         if delete_options:
             body["deleteOptions"] = delete_options
         return body
@@ -325,7 +325,7 @@ class Api:
         """POST an Eviction for a pod."""
         return await self.post(self.pod(pod, "eviction"), self.eviction(pod, **delete_options))
 
-    async def create_config_map(self, stem: str, **metadata: Any) -> type_of_body:
+    async def create_config_map(self, stem: str, **metadata: Any) -> Body:
         """Create a ConfigMap: the plainest object there is, which no controller writes to."""
         body = {
             "apiVersion": "v1",
@@ -352,7 +352,7 @@ class Api:
     async def sweep(self) -> None:
         """Remove everything this run made, whatever state it is in; nothing without the run's label or namespace."""
         own = {"labelSelector": f"{RUN_LABEL}={self.run}"}
-        definitions = self.global_("apiextensions.k8s.io/v1", "customresourcedefinitions")
+        definitions = self.cluster_scoped("apiextensions.k8s.io/v1", "customresourcedefinitions")
         for definition in _items(await self.get(definitions, own)):
             names = definition["spec"]["names"]
             for version in definition["spec"]["versions"]:
@@ -366,12 +366,12 @@ class Api:
             self.grouped("policy/v1", "poddisruptionbudgets"),
         ):
             await self._clear(path)
-        for path in (definitions, self.node(), self.global_("scheduling.k8s.io/v1", "priorityclasses")):
+        for path in (definitions, self.node(), self.cluster_scoped("scheduling.k8s.io/v1", "priorityclasses")):
             await self._clear(path, own)
         await self._remove_namespace()
 
     async def _clear(self, path: str, query: Mapping[str, str] | None = None) -> None:
-        # Objects lists of a real server come without kind, so paths are built from names alone.
+        # Items of a list come without their kind, so paths are built from names alone.
         for item in _items(await self.get(path, query)):
             name = item["metadata"]["name"]
             if item["metadata"].get("finalizers") and not path.endswith("customresourcedefinitions"):
@@ -395,7 +395,7 @@ def _join(path: str, name: str, sub: str = "") -> str:
     return "/".join(part for part in (path, name, sub) if part)
 
 
-def _items(answer: Answer) -> list[type_of_body]:
+def _items(answer: Answer) -> list[Body]:
     return list(answer.body.get("items") or []) if answer.status == 200 else []
 
 

@@ -103,7 +103,7 @@ async def create_priority_class(api: Api, stem: str, value: int, **rest: Any) ->
         "value": value,
         **rest,
     }
-    return str((await api.post(api.global_(PRIORITIES, "priorityclasses"), body)).ok().body["metadata"]["name"])
+    return str((await api.post(api.cluster_scoped(PRIORITIES, "priorityclasses"), body)).ok().body["metadata"]["name"])
 
 
 async def test_a_pod_takes_value_and_preemption_policy_of_its_priority_class(api: Api):
@@ -128,10 +128,12 @@ async def test_a_pod_cannot_claim_a_priority_that_its_class_does_not_give(api: A
 
 async def test_the_value_of_a_priority_class_is_fixed_and_bounded(api: Api):
     name = await create_priority_class(api, "fixed", 5)
-    path = api.global_(PRIORITIES, "priorityclasses", name)
+    path = api.cluster_scoped(PRIORITIES, "priorityclasses", name)
     (await api.patch(path, {"value": 6})).refused(422, "Invalid", "may not be changed")
     body = {"metadata": api.metadata(api.name("huge")), "value": 1_000_000_001}
-    (await api.post(api.global_(PRIORITIES, "priorityclasses"), body)).refused(422, "Invalid", "maximum allowed value")
+    (await api.post(api.cluster_scoped(PRIORITIES, "priorityclasses"), body)).refused(
+        422, "Invalid", "maximum allowed value"
+    )
 
 
 async def test_the_server_fills_in_what_a_pod_leaves_open(api: Api):
