@@ -31,6 +31,7 @@ from muster.kube.recording import EventRecorder, RecorderLimits
 from muster.kube.writer import Writer
 from muster.runtime.config import ServiceConfig
 from muster.runtime.service import ServiceContext
+from muster.runtime.tasks import run_together
 
 NAME = "controller"
 LEASE = "muster-controller"
@@ -119,11 +120,7 @@ class Controller:
     async def run(self) -> None:
         """Follow and, with the Lease, lead; until cancelled."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._follow_state(), name="STATE")
-                tasks.create_task(self._decisions.run(), name="DECISIONS")
-                tasks.create_task(self._lock.run(self._lead), name="lease")
-                tasks.create_task(self._report(), name="health")
+            await run_together(self._follow_state(), self._decisions.run(), self._lock.run(self._lead), self._report())
         finally:
             await self._writer.close()
 
@@ -180,10 +177,10 @@ class Controller:
         try:
             while True:
                 try:
-                    await self._reign()
-                except* (BusError, KubeError) as errors:
-                    told = "; ".join(str(error) for error in errors.exceptions)
-                    self._context.log.warning("the controller starts anew", error=told)
+                    # In a task of its own: the loss of the Lease must not get lost in a library's wait.
+                    await run_together(self._reign())
+                except (BusError, KubeError) as error:
+                    self._context.log.warning("the controller starts anew", error=str(error))
                 await asyncio.sleep(RETRY_SECONDS)
         finally:
             self._leading = False
@@ -201,14 +198,8 @@ class Controller:
         self._leading = True
         self._work_list.add(self._view.everything())
         queue = WorkQueue(self._bus, self._submitter.handle)
-        async with asyncio.TaskGroup() as tasks:
-            for number in range(WORKERS):
-                tasks.create_task(self._work(), name=f"worker {number}")
-            tasks.create_task(queue.run(self._context.policy.tenants), name="JOBS")
-            tasks.create_task(self._keep_house(), name="house keeping")
-
-    async def _work(self) -> None:
-        await self._reconciler.work()
+        workers = [self._reconciler.work() for _ in range(WORKERS)]
+        await run_together(*workers, queue.run(self._context.policy.tenants), self._keep_house())
 
     async def _keep_house(self) -> None:
         """Queues that must exist, streams that must exist, and submissions whose job vanished."""

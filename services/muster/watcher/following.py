@@ -24,6 +24,7 @@ from muster.kube.reflector import Reflector
 from muster.kube.transport import Transport
 from muster.kube.view import Change, Changed, Deleted, Fresh, Listed, Unserved
 from muster.runtime.health import Readiness
+from muster.runtime.tasks import run_together
 from muster.watcher.kinds import Watched
 from muster.watcher.metrics import ReflectorWatch, WatcherMetrics
 from muster.watcher.mirror import Mirror
@@ -93,19 +94,10 @@ class Follower:
         self._synced = set()
         self._freshness = {}
         watches: dict[str, ReflectorWatch] = {}
-        tasks = []
         for kind in self._kinds:
             watches[kind.name] = ReflectorWatch(kind, self._metrics, self._log)
-            tasks.append(asyncio.create_task(self._reflect(kind, watches[kind.name]), name=f"reflect {kind.name}"))
-        publishing = asyncio.create_task(self._publish_all(watches), name="publish STATE")
-        try:
-            done, _ = await asyncio.wait({*tasks, publishing}, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in (*tasks, publishing):
-                task.cancel()
-            await asyncio.gather(*tasks, publishing, return_exceptions=True)
+        reflecting = [self._reflect(kind, watches[kind.name]) for kind in self._kinds]
+        await run_together(*reflecting, self._publish_all(watches))
 
     async def _reflect(self, kind: Watched, watch: ReflectorWatch) -> None:
         async def deliver(change: Change) -> None:

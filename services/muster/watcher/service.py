@@ -18,6 +18,7 @@ from muster.kube.lease import Leadership, LeaseLock, LeaseTimings
 from muster.model.units import Sequence, incarnation_of
 from muster.runtime.config import ServiceConfig
 from muster.runtime.service import ServiceContext
+from muster.runtime.tasks import run_together
 from muster.watcher.following import Follower
 from muster.watcher.kinds import watched_kinds
 from muster.watcher.metrics import WatcherMetrics
@@ -68,7 +69,8 @@ async def main(context: ServiceContext) -> None:
                 metrics.leader.labels(NAME).set(1)
                 context.log.info("leading", lease_epoch=leadership.epoch)
                 try:
-                    await reign(context, bus, kube, lock, metrics)
+                    # In a task of its own: the loss of the Lease must not get lost in a library's wait.
+                    await run_together(reign(context, bus, kube, lock, metrics))
                 finally:
                     metrics.leader.labels(NAME).set(0)
                     # A candidate is ready: it stands by.
