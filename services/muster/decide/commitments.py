@@ -6,7 +6,8 @@
 Rules (letters as in docs/protocol.md): one leader at a time acts (A); a bind entry closes only when STATE shows every
 member bound, and its room is counted as held until the reader's own pod view has reached the freshness that the close
 names (B); undoing touches every member, evicts the bound ones, and closes when STATE shows each of them unbound under
-that fence, finished or gone (D); a bind to a node that has vanished counts as unbound (F).
+that fence, finished or gone (D), and an absent pod is gone only in a view that has reached the freshness at which its uid
+was named; a bind to a node that has vanished counts as unbound (F).
 """
 
 from collections.abc import Iterable, Mapping
@@ -16,6 +17,7 @@ import msgspec
 
 from muster.model.instructions import Slot
 from muster.model.ledger import Bind, Close, Commit, Entry, Leader, Memory, Undoing
+from muster.model.nodes import Node
 from muster.model.pods import Pod, Request
 from muster.model.snapshot import Hold
 from muster.model.units import GangKey, NodeName, PodUid, Sequence
@@ -39,6 +41,8 @@ class OpenEntry(msgspec.Struct, frozen=True, kw_only=True):
     at: float
     reason: str = ""
     message: str = ""
+    freshness: str = ""
+    """Pod resourceVersion at which its uids were named; a view that has not reached it knows of no absence."""
 
 
 class Lingering(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +63,8 @@ class LedgerView(msgspec.Struct, frozen=True, kw_only=True):
     open: dict[GangKey, OpenEntry] = {}
     lingering: tuple[Lingering, ...] = ()
     memory: dict[str, dict[str, object]] = {}
+    memory_at: dict[str, Sequence] = {}
+    """Sequence of the last memory entry of each core."""
     refused: int = 0
     """Commits that were in the stream although their leader was deposed; always 0 unless the rules were broken."""
 
@@ -71,71 +77,124 @@ def reached(freshness: str, wanted: str) -> bool:
     """Whether a view at `freshness` has seen `wanted`; both are resourceVersions of one kind, '' is nothing.
 
     Kubernetes promises since 1.35 that resourceVersions of one resource compare as integers; every API server backed by
-    etcd has always given such.
+    etcd has always given such. What is no number is reached by itself alone.
     """
-    if not wanted:
+    if not wanted or freshness == wanted:
         return True
-    if not freshness:
+    if not (freshness.isdecimal() and wanted.isdecimal()):
         return False
     return int(freshness) >= int(wanted)
 
 
+def later(one: str, other: str) -> str:
+    """The later of two resourceVersions of one kind."""
+    return one if reached(one, other) else other
+
+
 def fold(view: LedgerView, sequence: Sequence, commit: Commit) -> LedgerView:
     """The view after one more commit. A commit at or below the view's sequence changes nothing (replays are harmless)."""
-    if sequence <= view.sequence:
-        return view
-    first = commit.entries[0] if commit.entries else None
-    if not isinstance(first, Leader) and commit.epoch != view.leader:
-        return msgspec.structs.replace(view, sequence=sequence, refused=view.refused + 1)
-    entries = dict(view.open)
-    lingering = list(view.lingering)
-    memory = dict(view.memory)
-    leader, identity = view.leader, view.leader_identity
-    for entry in commit.entries:
+    return fold_all(view, ((sequence, commit),))
+
+
+def fold_all(view: LedgerView, commits: Iterable[tuple[Sequence, Commit]]) -> LedgerView:
+    """The view after more commits, in stream order; one copy of the view for all of them.
+
+    The first commit of a LEDGER whose beginning was trimmed away is its writer's: no deposed leader's commit can stand
+    after a newer leader entry, so its epoch is the leader's.
+    """
+    work = _Folding(view)
+    for sequence, commit in commits:
+        work.add(sequence, commit)
+    return work.view()
+
+
+class _Folding:
+    """A view that is being folded on, in place."""
+
+    def __init__(self, view: LedgerView) -> None:
+        self._before = view
+        self.sequence = view.sequence
+        self.leader = view.leader
+        self.identity = view.leader_identity
+        self.refused = view.refused
+        self.open = dict(view.open)
+        self.lingering = list(view.lingering)
+        self.memory = dict(view.memory)
+        self.memory_at = dict(view.memory_at)
+
+    def view(self) -> LedgerView:
+        if self.sequence == self._before.sequence:
+            return self._before
+        return LedgerView(
+            sequence=self.sequence,
+            leader=self.leader,
+            leader_identity=self.identity,
+            open=self.open,
+            lingering=tuple(self.lingering),
+            memory=self.memory,
+            memory_at=self.memory_at,
+            refused=self.refused,
+        )
+
+    def add(self, sequence: Sequence, commit: Commit) -> None:
+        if sequence <= self.sequence:
+            return
+        self.sequence = sequence
+        first = commit.entries[0] if commit.entries else None
+        if not isinstance(first, Leader):
+            if not self.leader:
+                self.leader, self.identity = commit.epoch, commit.identity
+            if commit.epoch != self.leader:
+                self.refused += 1
+                return
+        for entry in commit.entries:
+            self._entry(sequence, commit, entry)
+
+    def _entry(self, sequence: Sequence, commit: Commit, entry: Entry) -> None:
         match entry:
             case Leader():
-                leader, identity = sequence, entry.identity
+                self.leader, self.identity = sequence, entry.identity
             case Bind():
-                entries[entry.gang] = OpenEntry(
+                self.open[entry.gang] = OpenEntry(
                     sequence=sequence,
                     kind=Kind.BIND,
                     gang=entry.gang,
                     gang_uid=entry.gang_uid,
                     slots=entry.slots,
                     at=commit.at,
+                    freshness=entry.freshness,
                 )
             case Undoing():
-                replaced = entries.get(entry.gang)
-                undone = {slot.uid for slot in entry.slots}
-                kept = tuple(slot for slot in replaced.slots if slot.uid not in undone) if replaced else ()
-                if kept:
-                    lingering.append(Lingering(gang=entry.gang, slots=kept, freshness=entry.freshness))
-                entries[entry.gang] = OpenEntry(
-                    sequence=sequence,
-                    kind=Kind.UNDOING,
-                    gang=entry.gang,
-                    gang_uid=entry.gang_uid,
-                    slots=entry.slots,
-                    at=commit.at,
-                    reason=entry.reason,
-                    message=entry.message,
-                )
+                self._undoing(sequence, commit, entry)
             case Close():
-                closed = entries.get(entry.gang)
+                closed = self.open.get(entry.gang)
                 if closed is not None and closed.sequence == entry.entry:
-                    del entries[entry.gang]
-                    lingering.append(Lingering(gang=entry.gang, slots=closed.slots, freshness=entry.freshness))
+                    del self.open[entry.gang]
+                    self.lingering.append(Lingering(gang=entry.gang, slots=closed.slots, freshness=entry.freshness))
             case Memory():
-                memory[entry.core] = entry.value
-    return LedgerView(
-        sequence=sequence,
-        leader=leader,
-        leader_identity=identity,
-        open=entries,
-        lingering=tuple(lingering),
-        memory=memory,
-        refused=view.refused,
-    )
+                self.memory[entry.core] = entry.value
+                self.memory_at[entry.core] = sequence
+
+    def _undoing(self, sequence: Sequence, commit: Commit, entry: Undoing) -> None:
+        replaced = self.open.get(entry.gang)
+        named_at = entry.freshness
+        if replaced is not None:
+            named_at = later(named_at, replaced.freshness)
+            undone = {slot.uid for slot in entry.slots}
+            kept = tuple(slot for slot in replaced.slots if slot.uid not in undone)
+            if kept:
+                self.lingering.append(Lingering(gang=entry.gang, slots=kept, freshness=entry.freshness))
+        self.open[entry.gang] = OpenEntry(
+            sequence=sequence,
+            kind=Kind.UNDOING,
+            gang=entry.gang,
+            gang_uid=entry.gang_uid,
+            slots=entry.slots,
+            at=commit.at,
+            reason=entry.reason,
+            message=entry.message,
+            freshness=named_at,
+        )
 
 
 def forget_lingering(view: LedgerView, freshness: str) -> LedgerView:
@@ -157,19 +216,27 @@ class Standing(StrEnum):
     """Gone, or finished without ever being bound."""
     VANISHED = "vanished"
     """Bound to, or meant for, a node that does not exist (rule F)."""
+    UNSEEN = "unseen"
+    """Absent from a view that is older than the entry: nothing is known of it yet."""
 
 
-def standing(slot: Slot, pod: Pod | None, nodes: Mapping[NodeName, object]) -> Standing:
-    """Where STATE shows the pod of a slot."""
+def standing(slot: Slot, pod: Pod | None, nodes: Mapping[NodeName, Node], *, gone: bool = True) -> Standing:
+    """Where STATE shows the pod of a slot; `gone`: the view is late enough for an absent pod to be gone.
+
+    A pod that is not bound yet is not for a node of the same name with another uid. One that is bound stays with the
+    name: the new node's kubelet runs it, or refuses it.
+    """
     if pod is None:
-        return Standing.LOST
+        return Standing.LOST if gone else Standing.UNSEEN
+    node = nodes.get(slot.node)
     if pod.node is None:
         if pod.finished:
             return Standing.LOST
-        return Standing.WAITING if slot.node in nodes else Standing.VANISHED
+        same = node is not None and slot.node_uid in {"", node.uid}
+        return Standing.WAITING if same else Standing.VANISHED
     if pod.node != slot.node:
         return Standing.ELSEWHERE
-    return Standing.HERE if slot.node in nodes or pod.finished else Standing.VANISHED
+    return Standing.HERE if node is not None or pod.finished else Standing.VANISHED
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,9 +250,10 @@ class Steps(msgspec.Struct, frozen=True, kw_only=True):
 def settle(
     view: LedgerView,
     pods: Mapping[PodUid, Pod],
-    nodes: Mapping[NodeName, object],
+    nodes: Mapping[NodeName, Node],
     *,
     freshness: str,
+    complete: str | None = None,
     overdue: Iterable[GangKey] = (),
     failed: Mapping[PodUid, str] | None = None,
 ) -> Steps:
@@ -195,7 +263,8 @@ def settle(
         view: the LEDGER up to now.
         pods: what STATE shows, by uid.
         nodes: the nodes that STATE shows.
-        freshness: the pod resourceVersion that STATE has reached.
+        freshness: the highest pod resourceVersion of the view; a close names it.
+        complete: every pod event up to this resourceVersion is in the view ('' while nothing is promised); None: `freshness`.
         overdue: gangs whose bind entry has passed its deadline (deadlines stop while the API server is away).
         failed: uids whose Binding was refused for good, with the reason.
     """
@@ -204,8 +273,10 @@ def settle(
     entries: list[Entry] = []
     binds: list[tuple[OpenEntry, Slot]] = []
     undos: list[tuple[OpenEntry, Slot]] = []
+    seen = freshness if complete is None else complete
     for entry in view.open.values():
-        where = [(slot, standing(slot, pods.get(slot.uid), nodes)) for slot in entry.slots]
+        gone = reached(seen, entry.freshness)
+        where = [(slot, standing(slot, pods.get(slot.uid), nodes, gone=gone)) for slot in entry.slots]
         if entry.kind is Kind.UNDOING:
             left = [slot for slot, stand in where if not _undone(stand, pods.get(slot.uid), entry.sequence)]
             undos.extend((entry, slot) for slot in left)
@@ -244,6 +315,8 @@ def _undone(stand: Standing, pod: Pod | None, sequence: Sequence) -> bool:
             return pod is None or (pod.node is None and pod.fence >= sequence)
         case Standing.HERE:
             return pod is not None and pod.finished
+        case Standing.UNSEEN:
+            return False
 
 
 def _failure(
@@ -257,7 +330,7 @@ def _failure(
         if slot.uid in refused and stand is Standing.WAITING:
             return "BIND_REFUSED", f"pod {slot.pod} on {slot.node}: {refused[slot.uid]}"
     if is_late:
-        missing = sum(stand is Standing.WAITING for _, stand in where)
+        missing = sum(stand not in {Standing.HERE, Standing.ELSEWHERE} for _, stand in where)
         return "BIND_TIMEOUT", f"{missing} of {len(where)} pods were not bound in time"
     return None
 

@@ -17,6 +17,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cards: tuple[CardUse, ...] = ()
     request: Request | None = None
     """Filled in when the slot is committed, so that its room is known even when the pod is gone."""
+    node_uid: str = ""
+    """Filled in when the slot is committed: a node of the same name with another uid is another node."""
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True, tag="place"):

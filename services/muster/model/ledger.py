@@ -29,6 +29,8 @@ class Bind(msgspec.Struct, frozen=True, kw_only=True, tag="bind"):
     gang_uid: str
     slots: tuple[Slot, ...]
     decided_at: float = 0.0
+    freshness: str = ""
+    """Pod resourceVersion of the view that named these uids; to a view before it an absent pod is not gone."""
 
 
 class Undoing(msgspec.Struct, frozen=True, kw_only=True, tag="undoing"):
@@ -43,7 +45,7 @@ class Undoing(msgspec.Struct, frozen=True, kw_only=True, tag="undoing"):
     reason: str
     message: str = ""
     freshness: str = ""
-    """Pod resourceVersion at which STATE showed the other slots of the replaced entry bound; readers hold them until then."""
+    """Pod resourceVersion of the view that decided: it showed the other slots of the replaced entry bound; readers hold them until then."""
 
 
 class Close(msgspec.Struct, frozen=True, kw_only=True, tag="close"):
