@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import io
 import json
 import statistics
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 
@@ -58,6 +59,7 @@ def add(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--serve", action="store_true", help="keep everything up afterwards, until Ctrl-C")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="save the view at its fullest as a picture")
     parser.add_argument("--state-dir", type=Path, default=STATE_DIR, help=argparse.SUPPRESS)
     add_json(parser)
     parser.set_defaults(run=run)
@@ -78,7 +80,7 @@ async def run(arguments: argparse.Namespace) -> int:
         await stack.stop()
         raise CommandError(str(error)) from error
     console.print(f"started in {time.monotonic() - began:.0f} s: NATS at {stack.nats.url}, API at {stack.api_url}")
-    task = asyncio.create_task(_play_and_report(stack, console, as_json=arguments.json))
+    task = asyncio.create_task(_play_and_report(stack, console, as_json=arguments.json, picture=arguments.picture))
     stop = asyncio.create_task(interrupted())
     try:
         await asyncio.wait({task, stop}, return_when=asyncio.FIRST_COMPLETED)
@@ -98,7 +100,7 @@ async def run(arguments: argparse.Namespace) -> int:
         console.print("stopped; nothing is left running")
 
 
-async def _play_and_report(stack: Stack, console: Console, *, as_json: bool) -> int:
+async def _play_and_report(stack: Stack, console: Console, *, as_json: bool, picture: Path | None) -> int:
     assert stack.kubeconfig is not None
     await apply_objects(stack.kubeconfig)
     seen = [Seen(scene=scene) for scene in SCENES]
@@ -107,7 +109,11 @@ async def _play_and_report(stack: Stack, console: Console, *, as_json: bool) -> 
         followers = [asyncio.create_task(_play(muster, item)) for item in seen]
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
-                await _watch(muster, followers, seen, samples, console, live=not as_json and console.is_terminal)
+                fullest = await _watch(
+                    muster, followers, seen, samples, console, live=not as_json and console.is_terminal
+                )
+                if picture is not None and fullest is not None:
+                    save_picture(fullest, picture)
         except TimeoutError:
             console.print(f"[red]not finished after {LIMIT_SECONDS:g} s; logs are in {stack.state_dir / 'logs'}[/red]")
         finally:
@@ -155,8 +161,10 @@ async def _watch(
     console: Console,
     *,
     live: bool,
-) -> None:
+) -> RenderableType | None:
+    """Show the story until every submission has ended; returns the view when most cards were in use and a gang waited."""
     palette = Palette()
+    fullest: tuple[float, RenderableType] | None = None
     began = time.monotonic()
     told = 0
     with Live(console=console, auto_refresh=False, transient=False) if live else contextlib.nullcontext() as screen:
@@ -168,12 +176,24 @@ async def _watch(
                 continue
             samples.append(allocation(nodes))
             news = _news(seen)
+            view = render(nodes=nodes, gangs=gangs, palette=palette, news=news, began=began)
+            waits = any(row.state == "Waiting" and row.message for row in gangs)
+            if waits and (fullest is None or allocation(nodes) > fullest[0]):
+                fullest = (allocation(nodes), view)
             if screen is not None:
-                screen.update(render(nodes=nodes, gangs=gangs, palette=palette, news=news, began=began), refresh=True)
+                screen.update(view, refresh=True)
             else:
                 for line in news[told:]:
                     console.print(line)
                 told = len(news)
+    return fullest[1] if fullest is not None else None
+
+
+def save_picture(view: RenderableType, path: Path) -> None:
+    """The view as an SVG."""
+    recorder = Console(record=True, width=118, file=io.StringIO(), force_terminal=True)
+    recorder.print(view)
+    recorder.save_svg(str(path), title="./dev demo")
 
 
 def _news(seen: list[Seen]) -> list[str]:
