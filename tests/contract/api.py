@@ -9,6 +9,7 @@ its run; `sweep` removes all of it again::
 """
 
 import asyncio
+import io
 import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -200,10 +201,11 @@ class Api:
     ) -> Answer:
         """Send one request; a str or bytes body goes as it is, everything else as JSON."""
         headers = {"Accept": accept, **(await self._headers())}
-        data: bytes | str | None = None
+        data: io.BytesIO | None = None
         if body is not None:
             headers["Content-Type"] = content_type
-            data = body if isinstance(body, bytes | str) else json.dumps(body)
+            content = body if isinstance(body, bytes | str) else json.dumps(body)
+            data = io.BytesIO(content.encode() if isinstance(content, str) else content)
         timeout = aiohttp.ClientTimeout(total=60)
         async with self._session.request(
             method, self.url + path, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False

@@ -333,3 +333,14 @@ async def test_a_foreground_deletion_waits_behind_a_finalizer(api: Api):
     # A garbage collector removes the finalizer, if one runs; otherwise this does.
     assert (await api.patch(path, {"metadata": {"finalizers": None}})).status in {200, 404}
     await api.eventually(path, lambda answer: answer.status == 404)
+
+
+async def test_a_body_that_is_too_large_is_refused(api: Api):
+    body = {"metadata": api.metadata(api.name("large")), "data": {"key": "x" * 4_000_000}}
+    (await api.post(api.core("configmaps"), body)).refused(413, "RequestEntityTooLarge", "3145728")
+
+
+async def test_annotations_are_bounded_in_sum(api: Api):
+    annotations = {f"part-{number}": "x" * 100_000 for number in range(3)}
+    body = {"metadata": api.metadata(api.name("annotated"), annotations=annotations)}
+    (await api.post(api.core("configmaps"), body)).refused(422, "Invalid", "metadata.annotations")
