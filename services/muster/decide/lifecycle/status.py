@@ -146,13 +146,12 @@ def advance(last: Step | None, observed: Observed, *, now: float) -> tuple[Step,
 
     if last is not None and last.state in FINAL:
         return ()
+    if last is None and observed.state in {"Rejected", "Cancelled"}:
+        # Ended before it began: nothing was accepted.
+        tell(observed.state, told=observed)
+        return tuple(steps)
     if last is None:
-        tell(
-            "Rejected" if observed.state == "Rejected" else "Accepted",
-            told=observed if observed.state == "Rejected" else None,
-        )
-        if observed.state in {"Rejected", "Accepted"}:
-            return tuple(steps)
+        tell("Accepted")
     here = steps[-1] if steps else last
     assert here is not None
     state, preempted = here.state, here.preempted
