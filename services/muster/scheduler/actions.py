@@ -40,8 +40,8 @@ class Actions:
         self._done: dict[Key, float] = {}
         self._later: dict[Key, float] = {}
         self._refused: dict[Key, str] = {}
-        self.unreachable = False
-        """The last action found the API server away."""
+        self.away = False
+        """The last answered action found the API server away; deadlines stand still meanwhile."""
 
     @property
     def refused(self) -> dict[PodUid, str]:
@@ -97,7 +97,7 @@ class Actions:
         now = self._clock()
         if self._observe is not None:
             self._observe(verb, result, now - began)
-        self.unreachable = result.outcome is Outcome.AGAIN
+        self.away = result.away
         if result.outcome is Outcome.AGAIN:
             self._later[key] = now + result.retry_after
         elif result.outcome is Outcome.REFUSED:

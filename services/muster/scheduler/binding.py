@@ -5,7 +5,7 @@ between its Binding and its allocation there at a time (the plugin marks an allo
 """
 
 from muster.decide.cards import assignment_annotations
-from muster.decide.commitments import OpenEntry
+from muster.decide.commitments import OpenEntry, Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import Phase, Pod
@@ -35,21 +35,28 @@ def seen_in_state(pod: Pod | None) -> Seen | None:
     )
 
 
-def may_bind_now(world: World, wanted: tuple[tuple[OpenEntry, Slot], ...]) -> list[tuple[OpenEntry, Slot]]:
-    """The Bindings that may go out now: everything, but one allocating pod at a time on nodes whose plugin needs it."""
-    serial = {slot.node for _, slot in wanted if slot.cards and _obeys(world.nodes.get(slot.node))}
+def may_bind_now(world: World, steps: Steps) -> list[tuple[OpenEntry, Slot]]:
+    """The Bindings that may go out now: everything, but one allocating pod at a time on nodes whose plugin needs it.
+
+    A pod that is being taken back may have been bound already, although STATE does not show it yet: it counts.
+    """
+    serial = {slot.node for _, slot in steps.binds if slot.cards and _obeys(world.nodes.get(slot.node))}
     if not serial:
-        return list(wanted)
-    allocating = {pod.node for pod in world.pods.values() if pod.node in serial and _allocating(pod)}
+        return list(steps.binds)
+    taken: set[NodeName] = {pod.node for pod in world.pods.values() if pod.node in serial and _allocating(pod)}
+    taken |= {slot.node for _, slot in steps.undos if slot.cards and _not_bound(world.by_uid.get(slot.uid))}
     allowed: list[tuple[OpenEntry, Slot]] = []
-    taken: set[NodeName] = set(allocating)
-    for entry, slot in wanted:
+    for entry, slot in steps.binds:
         if slot.node in serial and slot.cards:
             if slot.node in taken:
                 continue
             taken.add(slot.node)
         allowed.append((entry, slot))
     return allowed
+
+
+def _not_bound(pod: Pod | None) -> bool:
+    return pod is None or pod.node is None
 
 
 def _obeys(node: Node | None) -> bool:

@@ -16,6 +16,8 @@ import msgspec
 from muster.kube.errors import (
     AlreadyExists,
     Conflict,
+    Forbidden,
+    Invalid,
     KubeError,
     NotFound,
     TooManyRequests,
@@ -25,6 +27,8 @@ from muster.kube.writer import Fenced
 from muster.model.units import NodeName, PodUid, Sequence
 
 ATTEMPTS = 6
+BUDGET_SECONDS = 5.0
+"""Pause before an eviction that a PodDisruptionBudget forbade is asked for again."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +42,14 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     terminating: bool = False
 
 
+class Present(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that exists, and its name."""
+
+    namespace: str
+    name: str
+    seen: Seen
+
+
 class PodWrites(Protocol):
     """The fenced writes on pods that the executor needs; muster.scheduler.pods gives them on the real API."""
 
@@ -45,8 +57,17 @@ class PodWrites(Protocol):
         """The pod as it is now."""
         ...
 
-    async def touch(self, namespace: str, name: str, *, uid: PodUid, token: Sequence) -> Seen:
-        """Raise the fence to the token. Raises Fenced when a newer one stands, NotFound when the uid is gone."""
+    async def present(self, scheduler_names: frozenset[str]) -> tuple["Present", ...]:
+        """Every pod of these schedulers, as the API server holds them now (never from a cache)."""
+        ...
+
+    async def touch(
+        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: "Seen | None" = None
+    ) -> Seen:
+        """Raise the fence to the token; `known` saves the first read.
+
+        Raises Fenced when a newer one stands, NotFound when the uid is gone.
+        """
         ...
 
     async def bind(
@@ -91,6 +112,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     retry_after: float = 0.0
     """Seconds, for AGAIN."""
+    away: bool = False
+    """The API server gave no answer, or none that it gives while it works."""
 
 
 DONE = Result(outcome=Outcome.DONE)
@@ -145,14 +168,23 @@ class Executor:
             return DONE
         return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
 
-    async def touch(self, namespace: str, name: str, *, uid: PodUid, token: Sequence) -> Seen | Result:
+    async def present(self, scheduler_names: frozenset[str]) -> tuple[Present, ...] | Result:
+        """Every pod of these schedulers, as the API server holds them now, or why they cannot be told."""
+        try:
+            return await self._pods.present(scheduler_names)
+        except KubeError as error:
+            return _not_now(error)
+
+    async def touch(
+        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None
+    ) -> Seen | Result:
         """Raise the pod's fence to the token; the answer says whether and where it is bound.
 
         Returns:
             The pod as the write's answer showed it, or why it was not touched.
         """
         try:
-            return await self._pods.touch(namespace, name, uid=uid, token=token)
+            return await self._pods.touch(namespace, name, uid=uid, token=token, known=known)
         except NotFound:
             return GONE
         except Fenced as error:
@@ -205,9 +237,15 @@ class Executor:
 
 
 def _not_now(error: KubeError) -> Result:
-    """What an error means for the action. A repeated action reads the object first, so an unknown outcome is settled there."""
+    """What an error means for the action. A repeated action reads the object first, so an unknown outcome is settled there.
+
+    Only what the API server judged and will judge again in the same way is final.
+    """
+    if isinstance(error, Forbidden | Invalid):
+        return Result(outcome=Outcome.REFUSED, message=error.message)
     if isinstance(error, TooManyRequests):
-        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=error.retry_after or 1.0)
+        wait = BUDGET_SECONDS if error.disruption_budget else 1.0
+        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=max(wait, error.retry_after or 0.0))
     if isinstance(error, Unavailable):
-        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=0.5)
-    return Result(outcome=Outcome.REFUSED, message=error.message)
+        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=error.retry_after or 0.5, away=True)
+    return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=1.0)

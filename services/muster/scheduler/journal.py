@@ -117,6 +117,11 @@ class Journal:
         if result.outcome in {Outcome.REFUSED, Outcome.SUPERSEDED}:
             self._log.warning("not done", verb=verb, outcome=result.outcome.value, why=result.message)
 
+    def failed(self, what: str, error: Exception) -> None:
+        """A defect: it is told loudly, and counted."""
+        self._telemetry.defects.labels(what).inc()
+        self._log.error("a defect: this must not fail", what=what, exc_info=error)
+
     def _explain(self, gang: GangKey, reason: Pending, now: float) -> None:
         said = self._said.get(gang)
         if said is not None and said[0] == reason and now - said[1] < REPEAT_SECONDS:

@@ -1,25 +1,25 @@
 """One leadership of the scheduler: take over, then decide and commit round by round until it ends.
 
-    take over   leader entry ─► wait for STATE ─► touch every uid named in open entries (all our unbound pods when the
-                LEDGER is new) ─► rounds
+    take over   leader entry ─► see `takeover` ─► rounds
     a round     settle open entries ─► snapshot ─► decide (off the event loop) ─► drop what changed meanwhile ─► one append
                 ─► start the binds and undos that the view now calls for
 
 Nothing is carried out that is not committed, and nothing is committed on a view other than the one that decided.
 """
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Protocol
 
 import msgspec
 import structlog
 
-from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, holds, settle
+from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, holds, later, settle
 from muster.decide.gangs import build_snapshot
 from muster.decide.memory import CORE, CoreMemory, gang_failed, node_refused
 from muster.decide.scheduling import Decision
+from muster.model.gangs import Gang
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Undoing
 from muster.model.pods import Shape
@@ -29,32 +29,25 @@ from muster.model.units import NodeName, Sequence, split_key
 from muster.scheduler.actions import Actions
 from muster.scheduler.binding import annotations_of, may_bind_now, seen_in_state
 from muster.scheduler.book import Book, Deposed
+from muster.scheduler.deadlines import ActiveTime, Since
 from muster.scheduler.executor import Executor, Outcome, Result
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
-from muster.scheduler.takeover import saved_memory, take_over
+from muster.scheduler.takeover import State, TakeOver, saved_memory
 from muster.scheduler.wake import Wake
-from muster.scheduler.world import World
+from muster.scheduler.world import News, World
 
 IDLE_ROUND = 5.0
 """Seconds without any change after which a round is run all the same: back-offs and deadlines end by time alone."""
-
+MEMORY_SECONDS = 60.0
+"""How often the core's memory is written when no back-off in it has changed."""
+LARGEST_COMMIT = 20_000
+"""Slots. What is over goes into the next commit."""
+KEPT_SECONDS = 30 * 86_400.0
+"""How long closed entries stay in the LEDGER."""
+TIDY_SECONDS = 3600.0
 
 Decide = Callable[[Snapshot, CoreMemory, float, Policy], Awaitable[Decision]]
-
-
-class State(Protocol):
-    """The consumer side of STATE, as far as a leader needs it."""
-
-    @property
-    def ready(self) -> bool:
-        """Rule 1: the watcher's epoch is current and everything up to now is applied."""
-        ...
-
-    @property
-    def pod_freshness(self) -> str:
-        """Every pod event up to this resourceVersion has been applied."""
-        ...
 
 
 class Leadership:
@@ -74,7 +67,9 @@ class Leadership:
         log: structlog.stdlib.BoundLogger,
         incarnation: int,
         paused: Callable[[], bool] = lambda: False,
+        wall: Callable[[], float] = time.time,
     ) -> None:
+        """`wall` gives Unix seconds; everything that is waited for is measured by the event loop's own clock."""
         self._world = world
         self._state = state
         self._book = book
@@ -86,16 +81,20 @@ class Leadership:
         self._log = log
         self._incarnation = incarnation
         self._paused = paused
-        self._active: dict[Sequence, float] = {}
+        self._wall = wall
+        self._clock = asyncio.get_running_loop().time
+        self._active = ActiveTime(self._clock())
+        self._open_since: Since[Sequence] = Since()
         self._releases = Releases(world=world, timeouts=policy.timeouts)
-        self._last_round = 0.0
         self._memory = CoreMemory()
         self._saved = self._memory
+        self._saved_at = self._clock()
+        self._tidied = self._clock()
         self._refusals: list[tuple[NodeName, Shape]] = []
         self._actions = Actions(
             concurrency=policy.bind_concurrency,
             wake=wake,
-            clock=time.monotonic,
+            clock=self._clock,
             log=log,
             observe=reporter.acted,
         )
@@ -107,109 +106,114 @@ class Leadership:
             Deposed: a newer leader stands in the LEDGER.
         """
         try:
-            token = await self._book.lead(transitions=transitions, at=time.time())
+            token = await self._book.lead(transitions=transitions, at=self._wall())
             self._log.info("leads", epoch=token)
-            while not self._state.ready:
-                await self._wake.wait(quiet=0.0, longest=0.0, timeout=0.2)
-            self._memory = self._saved = saved_memory(self._book.view)
-            await take_over(
-                world=self._world,
+            self._memory = self._saved = saved_memory(self._book.view, reporter=self._reporter)
+            await TakeOver(
                 book=self._book,
+                state=self._state,
                 executor=self._executor,
                 reporter=self._reporter,
                 policy=self._policy,
                 incarnation=self._incarnation,
                 log=self._log,
-            )
+                wall=self._wall,
+            ).run()
             await self._rounds()
         finally:
             self._book.resign()
             await self._actions.stop()
 
     async def _rounds(self) -> None:
-        self._last_round = time.monotonic()
+        self._active.advance(self._clock(), counts=False)
         while True:
-            if self._book.deposed.is_set():
-                raise Deposed
+            self._stop_when_deposed()
             retry = self._actions.next_retry()
-            idle = IDLE_ROUND if retry is None else max(0.02, min(IDLE_ROUND, retry - time.monotonic()))
+            idle = IDLE_ROUND if retry is None else max(0.02, min(IDLE_ROUND, retry - self._clock()))
             debounce = self._policy.debounce
             await self._wake.wait(quiet=debounce.quiet, longest=debounce.longest, timeout=idle)
+            self._active.advance(self._clock(), counts=self._state.ready and not self._actions.away)
             if self._state.ready:
                 await self._round()
-            self._last_round = time.monotonic()
+            if self._clock() - self._tidied > TIDY_SECONDS:
+                self._tidied = self._clock()
+                await self._book.trim(older_than=self._wall() - KEPT_SECONDS, at=self._wall())
+
+    def _stop_when_deposed(self) -> None:
+        if self._book.deposed.is_set():
+            raise Deposed
 
     # --- a round -----------------------------------------------------------------------------------------------------
 
     async def _round(self) -> None:
         self._book.saw_pods(self._state.pod_freshness)
-        # What a closing entry names must not lie before any event that shows its outcome.
-        freshness = self._world.pod_version
-        steps = self._settle(freshness)
-        if (
-            steps.entries
-            and await self._append(self._with_memory(steps.entries), expected=self._book.view.sequence) is None
-        ):
-            self._wake()
-            return
-        if not self._paused():
-            await self._decide_and_commit(freshness)
-        self._act(self._settle(freshness))
+        steps = self._settle()
+        if steps.entries:
+            entries = tuple(_within_one_commit(steps.entries))
+            if await self._commit(entries, self._memory, expected=self._book.view.sequence) is None:
+                self._wake()
+                return
+            if len(entries) < len(steps.entries):
+                self._wake()
+        if self._state.ready and not self._paused():
+            await self._decide_and_commit()
+        # STATE may have been emptied, or a newer leader seen, while any of this was awaited.
+        self._stop_when_deposed()
+        if self._state.ready:
+            self._act(self._settle())
 
-    def _with_memory(self, entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
-        """The entries, with the core's memory beside them when it has changed. An undoing makes its gang back off."""
-        for entry in entries:
-            if isinstance(entry, Undoing):
-                self._memory = gang_failed(self._memory, entry.gang, now=time.time(), timeouts=self._policy.timeouts)
-        if not entries or self._memory == self._saved:
-            return entries
-        self._saved = self._memory
-        return (*entries, Memory(core=CORE, value=self._memory.to_data()))
+    def _freshness(self) -> str:
+        """The latest pod event in the view: what a close or a naming rests on does not lie behind it."""
+        return later(self._world.pod_version, self._state.pod_freshness)
 
-    def _settle(self, freshness: str) -> Steps:
-        elapsed = time.monotonic() - self._last_round
-        if not self._actions.unreachable:
-            for entry in self._book.view.open.values():
-                self._active[entry.sequence] = self._active.get(entry.sequence, 0.0) + elapsed
-        self._last_round = time.monotonic()
-        sequences = frozenset(entry.sequence for entry in self._book.view.open.values())
-        self._active = {key: value for key, value in self._active.items() if key in sequences}
-        self._actions.keep_only(sequences)
+    def _settle(self) -> Steps:
+        opened = {entry.sequence: entry for entry in self._book.view.open.values()}
+        now = self._active.seconds
+        self._open_since.keep(opened, now)
+        self._actions.keep_only(frozenset(opened))
         overdue = [
             entry.gang
-            for entry in self._book.view.open.values()
-            if entry.kind is Kind.BIND and self._active.get(entry.sequence, 0.0) > self._policy.timeouts.bind
+            for entry in opened.values()
+            if entry.kind is Kind.BIND and self._open_since.lasted(entry.sequence, now) > self._policy.timeouts.bind
         ]
         return settle(
             self._book.view,
             self._world.by_uid,
             self._world.nodes,
-            freshness=freshness,
+            freshness=self._freshness(),
+            complete=self._state.pod_freshness,
             overdue=overdue,
             failed=self._actions.refused,
         )
 
-    async def _decide_and_commit(self, freshness: str) -> None:
+    async def _decide_and_commit(self) -> None:
         view = self._book.view
-        self._world.take_touched()
+        self._world.take_news()
         snapshot = self._snapshot(view)
-        began = time.monotonic()
-        decision = await self._decide(snapshot, self._remembering(), time.time(), self._policy)
-        self._reporter.decided(snapshot, decision.instructions, time.monotonic() - began)
-        entries: list[Entry] = [*self._releases.due(snapshot, view, freshness=freshness, now=began)]
-        taken = {entry.gang for entry in entries if isinstance(entry, Undoing)} | set(view.open)
-        touched = self._world.take_touched()
-        if self._policy.actions.bind == "act":
-            for instruction in decision.instructions:
-                if not isinstance(instruction, Place) or instruction.gang in taken:
-                    continue
-                if self._still_holds(instruction, touched):
-                    entries.append(self._bind(instruction))
-                else:
-                    self._wake()
-        self._memory = decision.memory
-        commit = self._with_memory(tuple(entries))
-        if commit and await self._append(commit, expected=view.sequence) is None:
+        began = self._clock()
+        try:
+            decision = await self._decide(snapshot, self._remembering(), self._wall(), self._policy)
+        except Exception as error:  # noqa: BLE001  (whatever the core did: what is committed has to be carried out)
+            self._reporter.failed("decide", error)
+            return
+        self._reporter.decided(snapshot, decision.instructions, self._clock() - began)
+        if self._policy.actions.bind != "act" or not self._state.ready:
+            self._memory = decision.memory
+            return
+        now = self._active.seconds
+        released = tuple(self._releases.due(snapshot, view, freshness=self._freshness(), now=now))
+        entries: list[Entry] = [*released]
+        taken = {entry.gang for entry in released} | set(view.open)
+        news = _Upset(self._world.take_news(), view)
+        for instruction in decision.instructions:
+            if not isinstance(instruction, Place) or instruction.gang in taken:
+                continue
+            if self._still_holds(instruction, news):
+                entries.append(self._bind(instruction))
+            else:
+                self._wake()
+        commit = tuple(_within_one_commit(entries))
+        if await self._commit(commit, decision.memory, expected=view.sequence) is None or len(commit) < len(entries):
             self._wake()
 
     def kubelet_refused(self, node: NodeName, shape: Shape) -> None:
@@ -220,7 +224,7 @@ class Leadership:
         """The memory with what was learned since the last decision."""
         refusals, self._refusals = self._refusals, []
         for node, shape in refusals:
-            self._memory = node_refused(self._memory, node, shape, now=time.time(), timeouts=self._policy.timeouts)
+            self._memory = node_refused(self._memory, node, shape, now=self._wall(), timeouts=self._policy.timeouts)
         return self._memory
 
     def _snapshot(self, view: LedgerView) -> Snapshot:
@@ -238,58 +242,102 @@ class Leadership:
         )
         if not view.open:
             return snapshot
-        busy = tuple(
-            msgspec.structs.replace(gang, hold="BINDING", hold_message="its last placement is being carried out")
-            if gang.key in view.open and not gang.hold
-            else gang
-            for gang in snapshot.gangs
-        )
+        busy = tuple(_held(gang, view.open.get(gang.key)) for gang in snapshot.gangs)
         return msgspec.structs.replace(snapshot, gangs=busy)
 
-    def _still_holds(self, place: Place, touched: set[NodeName]) -> bool:
-        """Whether what the decision looked at is unchanged for these slots: their pods wait, their nodes were not touched."""
+    def _still_holds(self, place: Place, upset: "_Upset") -> bool:
+        """Whether what the decision looked at is unchanged for these slots: their pods wait, their nodes are no fuller."""
         for slot in place.slots:
             pod = self._world.by_uid.get(slot.uid)
-            if pod is None or pod.node is not None or pod.finished or pod.terminating or slot.node in touched:
+            if pod is None or pod.node is not None or pod.finished or pod.terminating or pod.gated:
+                return False
+            if slot.node in upset.nodes or slot.node not in self._world.nodes:
                 return False
         return True
 
     def _bind(self, place: Place) -> Bind:
         slots = tuple(
-            msgspec.structs.replace(slot, request=self._world.by_uid[slot.uid].shape.request) for slot in place.slots
+            msgspec.structs.replace(
+                slot,
+                request=self._world.by_uid[slot.uid].shape.request,
+                node_uid=self._world.nodes[slot.node].uid,
+            )
+            for slot in place.slots
         )
-        return Bind(gang=place.gang, gang_uid=place.gang_uid, slots=slots, decided_at=time.time())
+        return Bind(
+            gang=place.gang,
+            gang_uid=place.gang_uid,
+            slots=slots,
+            decided_at=self._wall(),
+            freshness=self._freshness(),
+        )
 
     # --- committing and acting ---------------------------------------------------------------------------------------
 
-    async def _append(self, entries: tuple[Entry, ...], *, expected: Sequence) -> Sequence | None:
-        sequence = await self._book.append(entries, expected=expected, at=time.time())
-        if sequence is not None:
-            self._reporter.committed(entries, sequence, self._book.token)
+    async def _commit(self, entries: tuple[Entry, ...], memory: CoreMemory, *, expected: Sequence) -> Sequence | None:
+        """Append the entries, with the memory when it is worth it; None: the view has moved on, and nothing is as if done.
+
+        An undoing makes its gang back off.
+        """
+        for entry in entries:
+            if isinstance(entry, Undoing):
+                memory = gang_failed(memory, entry.gang, now=self._wall(), timeouts=self._policy.timeouts)
+        if not entries:
+            self._memory = memory
+            return expected
+        note = self._is_worth_saving(memory)
+        with_note = (*entries, Memory(core=CORE, value=memory.to_data())) if note else entries
+        sequence = await self._book.append(with_note, expected=expected, at=self._wall())
+        if sequence is None:
+            return None
+        self._memory = memory
+        if note:
+            self._saved, self._saved_at = memory, self._clock()
+        self._reporter.committed(with_note, sequence, self._book.token)
         return sequence
 
+    def _is_worth_saving(self, memory: CoreMemory) -> bool:
+        """A back-off must outlive us; what else the core remembers may be a minute old."""
+        if (memory.gangs, memory.nodes) != (self._saved.gangs, self._saved.nodes):
+            return True
+        return memory != self._saved and self._clock() - self._saved_at > MEMORY_SECONDS
+
     def _act(self, steps: Steps) -> None:
-        allocating = may_bind_now(self._world, steps.binds)
-        for entry, slot in allocating:
+        for entry, slot in may_bind_now(self._world, steps):
             self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind_slot, entry, slot))
         for entry, slot in steps.undos:
             self._actions.start("undo", (entry.sequence, slot.uid), partial(self._undo_slot, entry, slot))
 
     async def _bind_slot(self, entry: OpenEntry, slot: Slot) -> Result:
         namespace, _ = split_key(entry.gang)
-        pod = self._world.by_uid.get(slot.uid)
         node = self._world.nodes.get(slot.node)
-        if node is None or self._book.deposed.is_set():
-            return Result(outcome=Outcome.SUPERSEDED, message="the node is gone, or a newer leader stands")
-        return await self._executor.bind(
+        if self._book.deposed.is_set():
+            return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
+        if node is None or slot.node_uid not in {"", node.uid}:
+            return Result(outcome=Outcome.AGAIN, message=f"node {slot.node} is gone", retry_after=1.0)
+        result = await self._executor.bind(
             namespace,
             slot.pod,
             uid=slot.uid,
             node=slot.node,
             token=Sequence(max(entry.sequence, self._book.token)),
-            annotations=annotations_of(slot, node, time.time()),
-            known=seen_in_state(pod),
+            annotations=annotations_of(slot, node, self._wall()),
+            known=seen_in_state(self._world.by_uid.get(slot.uid)),
         )
+        return await self._judged(entry, result)
+
+    async def _judged(self, entry: OpenEntry, result: Result) -> Result:
+        """A newer fence is a newer entry's or leader's; when none stands, no LEDGER gave it and the pod cannot be bound."""
+        if result.outcome is not Outcome.SUPERSEDED:
+            return result
+        try:
+            await self._book.caught_up()
+        except Deposed:
+            return result
+        current = self._book.view.open.get(entry.gang)
+        if current is None or current.sequence != entry.sequence:
+            return result
+        return Result(outcome=Outcome.REFUSED, message=f"{result.message}, which no LEDGER gave")
 
     async def _undo_slot(self, entry: OpenEntry, slot: Slot) -> Result:
         namespace, _ = split_key(entry.gang)
@@ -302,3 +350,32 @@ class Leadership:
             node=slot.node,
             token=Sequence(max(entry.sequence, self._book.token)),
         )
+
+
+class _Upset:
+    """Nodes on which a plan made before the news may not hold: they changed, or took a pod that was not expected there."""
+
+    def __init__(self, news: News, view: LedgerView) -> None:
+        expected = {(slot.uid, slot.node) for entry in view.open.values() for slot in entry.slots}
+        self.nodes = news.changed | {node for uid, node in news.arrived if node and (uid, node) not in expected}
+
+
+def _held(gang: Gang, entry: OpenEntry | None) -> Gang:
+    if entry is None or gang.hold:
+        return gang
+    message = (
+        "its last placement is being carried out"
+        if entry.kind is Kind.BIND
+        else f"its last placement is being taken back: {entry.message or entry.reason}"
+    )
+    return msgspec.structs.replace(gang, hold="BINDING", hold_message=message)
+
+
+def _within_one_commit(entries: Iterable[Entry]) -> Iterable[Entry]:
+    """As many of the entries as one commit takes, at least one."""
+    slots = 0
+    for number, entry in enumerate(entries):
+        slots += len(entry.slots) if isinstance(entry, Bind | Undoing) else 1
+        if number and slots > LARGEST_COMMIT:
+            return
+        yield entry

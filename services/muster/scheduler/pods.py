@@ -1,10 +1,11 @@
 """The executor's writes on the real API."""
 
 from muster.kube.decoding import PODS
+from muster.kube.objects import ObjectMeta
 from muster.kube.pods import RawPod
-from muster.kube.writer import Writer, fence_of
+from muster.kube.writer import FENCE_ANNOTATION, Writer, fence_of
 from muster.model.units import NodeName, PodUid, Sequence
-from muster.scheduler.executor import Seen
+from muster.scheduler.executor import Present, Seen
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -19,9 +20,21 @@ class ApiPods:
         """The pod as it is now."""
         return _seen(await self._writer.get(PODS, namespace, name))
 
-    async def touch(self, namespace: str, name: str, *, uid: PodUid, token: Sequence) -> Seen:
+    async def present(self, scheduler_names: frozenset[str]) -> tuple[Present, ...]:
+        """Every pod of these schedulers, as the API server holds them now."""
+        pods = await self._writer.list(PODS)
+        return tuple(
+            Present(namespace=pod.metadata.namespace, name=pod.metadata.name, seen=_seen(pod))
+            for pod in pods
+            if pod.spec.scheduler_name in scheduler_names
+        )
+
+    async def touch(
+        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None
+    ) -> Seen:
         """Raise the fence to the token; the answer shows the pod after that."""
-        touched = await self._writer.touch(PODS, namespace, name, uid=uid, fence=token)
+        raw = None if known is None else _raw(namespace, name, known)
+        touched = await self._writer.touch(PODS, namespace, name, uid=uid, fence=token, known=raw)
         return _seen(touched.object)
 
     async def bind(
@@ -52,4 +65,18 @@ def _seen(pod: RawPod) -> Seen:
         fence=fence_of(pod.metadata.annotations),
         finished=pod.status.phase in FINISHED,
         terminating=pod.metadata.deletion_timestamp is not None,
+    )
+
+
+def _raw(namespace: str, name: str, seen: Seen) -> RawPod:
+    """As much of a pod as a touch looks at."""
+    annotations = {FENCE_ANNOTATION: str(seen.fence)} if seen.fence else {}
+    return RawPod(
+        metadata=ObjectMeta(
+            namespace=namespace,
+            name=name,
+            uid=seen.uid,
+            resource_version=seen.resource_version,
+            annotations=annotations,
+        )
     )

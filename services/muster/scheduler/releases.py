@@ -14,50 +14,50 @@ from muster.model.pods import Phase
 from muster.model.policy import Timeouts
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, PodUid
+from muster.scheduler.deadlines import Since
 from muster.scheduler.world import World
 
 
 class Releases:
-    """Since when gangs are broken and members do not start, by a monotonic clock in seconds."""
+    """Since when gangs are broken and members do not start, in active seconds (see `deadlines`)."""
 
     def __init__(self, *, world: World, timeouts: Timeouts) -> None:
         self._world = world
         self._timeouts = timeouts
-        self._broken: dict[GangKey, float] = {}
-        self._unstarted: dict[PodUid, float] = {}
+        self._broken: Since[GangKey] = Since()
+        self._unstarted: Since[PodUid] = Since()
 
     def due(self, snapshot: Snapshot, view: LedgerView, *, freshness: str, now: float) -> Iterable[Undoing]:
         """The undoings whose time has come; gangs with an open entry are left alone."""
         broken = {gang.key: gang for gang in snapshot.gangs if gang.broken and gang.key not in view.open}
-        self._broken = {key: self._broken.get(key, now) for key in broken}
+        self._broken.keep(broken, now)
         for key, gang in broken.items():
-            waited = now - self._broken[key]
-            slots = self._slots(gang)
-            if waited > self._timeouts.start and slots:
+            waited = self._broken.lasted(key, now)
+            if waited > self._timeouts.start and (slots := self._slots(gang)):
                 message = f"{gang.counted} of at least {gang.minimum} pods for {waited:.0f} s"
                 yield _undoing(gang, slots, "GANG_INCOMPLETE", message, freshness)
-        late = self._late(snapshot, now)
-        for gang, slots in late:
+        for gang, slots in self._late(snapshot, now):
             if gang.key not in view.open and gang.key not in broken:
                 message = f"{len(slots)} pods did not start within {self._timeouts.start:g} s"
                 yield _undoing(gang, slots, "START_TIMEOUT", message, freshness)
 
     def _late(self, snapshot: Snapshot, now: float) -> list[tuple[Gang, tuple[Slot, ...]]]:
-        pending: dict[PodUid, float] = {}
-        late = []
+        unstarted = []
         for gang in snapshot.gangs:
-            slots = []
-            for slot in self._slots(gang):
-                pod = self._world.by_uid[slot.uid]
-                if pod.phase is not Phase.PENDING or pod.terminating:
-                    continue
-                pending[slot.uid] = self._unstarted.get(slot.uid, now)
-                if now - pending[slot.uid] > self._timeouts.start:
-                    slots.append(slot)
+            slots = [slot for slot in self._slots(gang) if self._has_not_started(slot.uid)]
             if slots:
-                late.append((gang, tuple(slots)))
-        self._unstarted = pending
+                unstarted.append((gang, slots))
+        self._unstarted.keep((slot.uid for _, slots in unstarted for slot in slots), now)
+        late = []
+        for gang, slots in unstarted:
+            overdue = tuple(slot for slot in slots if self._unstarted.lasted(slot.uid, now) > self._timeouts.start)
+            if overdue:
+                late.append((gang, overdue))
         return late
+
+    def _has_not_started(self, uid: PodUid) -> bool:
+        pod = self._world.by_uid.get(uid)
+        return pod is not None and pod.phase is Phase.PENDING and not pod.terminating
 
     def _slots(self, gang: Gang) -> tuple[Slot, ...]:
         slots = []

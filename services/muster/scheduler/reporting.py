@@ -20,3 +20,6 @@ class Reporter(Protocol):
 
     def acted(self, verb: str, result: Result, seconds: float) -> None:
         """A bind, touch or undo was answered."""
+
+    def failed(self, what: str, error: Exception) -> None:
+        """Something that must not fail did: a defect, told loudly; the leadership goes on without it."""

@@ -15,7 +15,7 @@ import msgspec
 from muster.bus import subjects
 from muster.bus.client import Bus, Question
 from muster.bus.client import connect as connect_bus
-from muster.bus.errors import NotConnectedError, RequestRefusedError
+from muster.bus.errors import BusError, NotConnectedError, RequestRefusedError
 from muster.bus.ledger import Ledger
 from muster.bus.messages import Decision
 from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
@@ -23,11 +23,12 @@ from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
 from muster.kube.config import Kube
 from muster.kube.config import connect as connect_kube
+from muster.kube.errors import KubeError
 from muster.kube.lease import Leadership as Lease
 from muster.kube.lease import LeadershipLost, LeaseLock, LeaseTimings
 from muster.kube.writer import Writer
 from muster.model.pods import Phase, Pod
-from muster.model.units import Sequence
+from muster.model.units import Sequence, incarnation_of
 from muster.runtime.service import ServiceContext
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.executor import Executor
@@ -71,7 +72,7 @@ class Scheduler:
         self._world = World(on_pod=self._pod_changed)
         self._state = StateReader(bus)
         self._ledger = LedgerOnBus(bus)
-        self._book = Book(identity=context.config.identity, stream=self._ledger)
+        self._book = Book(identity=context.config.identity, stream=self._ledger, report=self._ledger_refused)
         self._writer = Writer(kube, component="muster-scheduler", instance=context.config.identity)
         self._queries = Queries(world=self._world, book=self._book, journal=self._journal)
         self._leadership: Leadership | None = None
@@ -106,6 +107,7 @@ class Scheduler:
                 self._world.apply(change)
                 changed = changed or change.kind not in {"clock", "epoch"}
             self._telemetry.state_messages.inc(len(batch.changes))
+            self._book.saw_pods(self.pod_freshness)
             if changed or batch.reset or self._waiting_for_clock():
                 self._wake()
 
@@ -117,14 +119,17 @@ class Scheduler:
         async for batch in self._ledger.batches():
             if batch.reset:
                 await self._book.reset()
-            for sequence, commit in batch.commits:
-                await self._book.apply(sequence, commit)
+            if batch.commits:
+                await self._book.apply_all(batch.commits)
             if self._ledger.ready:
                 await self._book.passed(self._ledger.sequence)
             if self._book.deposed.is_set():
                 self._wake()
             self._telemetry.refused_commits.set(self._book.view.refused)
             self._telemetry.open_entries.set(len(self._book.view.open))
+
+    def _ledger_refused(self, sentence: str) -> None:
+        self._log.warning("the LEDGER", problem=sentence)
 
     def _pod_changed(self, before: Pod | None, after: Pod | None) -> None:
         refused = (
@@ -133,7 +138,10 @@ class Scheduler:
             and after.node is not None
             and after.started is None
             and after.reason.startswith(KUBELET_REFUSALS)
-            and (before is None or before.phase is not Phase.FAILED)
+            # A pod that is first seen failed was refused before we led, or before STATE was read anew.
+            and before is not None
+            and before.uid == after.uid
+            and before.phase is not Phase.FAILED
             and after.scheduler_name in self._context.policy.scheduler_names
         )
         if refused and after is not None and after.node is not None and self._leadership is not None:
@@ -153,7 +161,7 @@ class Scheduler:
                 self._telemetry.deposed.inc()
                 self._log.warning("deposed", leader=self._book.view.leader_identity)
                 await asyncio.sleep(GUARD_SECONDS)
-            except NotConnectedError as error:
+            except (BusError, KubeError) as error:
                 self._log.warning("cannot lead now", why=str(error))
                 await asyncio.sleep(GUARD_SECONDS)
 
@@ -186,11 +194,17 @@ class Scheduler:
 
     async def _prepare_ledger(self) -> int:
         """The LEDGER exists afterwards; a missing one is made with a new incarnation (rule H). Returns the incarnation."""
-        incarnation = await self._lock.incarnation()
-        if incarnation == 0 or await missing_streams(self._bus, (StreamName.LEDGER,)):
-            incarnation += 1
-            await self._lock.set_incarnation(incarnation)
+        kept = await self._lock.incarnation()
+        missing = await missing_streams(self._bus, (StreamName.LEDGER,))
+        incarnation = max(kept, 1)
+        if missing:
+            incarnation = kept + 1
             self._log.warning("the LEDGER is new", incarnation=incarnation)
+        else:
+            # A Lease that was deleted has forgotten the incarnation; the sequences have not.
+            incarnation = max(incarnation, incarnation_of(await self._ledger.last_sequence()))
+        if incarnation != kept:
+            await self._lock.set_incarnation(incarnation)
         await ensure_streams(self._bus, incarnation=incarnation, names=(StreamName.LEDGER, StreamName.DECISIONS))
         return incarnation
 

@@ -50,6 +50,12 @@ class Telemetry:
         self.refused_commits = Gauge(
             "muster_ledger_refused_commits", "Commits of deposed leaders seen in the LEDGER.", registry=registry
         )
+        self.defects = Counter(
+            "muster_scheduler_defects_total",
+            "Parts of a round that failed although they must not, by part.",
+            ["part"],
+            registry=registry,
+        )
         self._reasons: set[str] = set()
 
     def committed(self, entries: tuple[Entry, ...]) -> None:

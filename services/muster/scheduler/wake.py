@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 
 
 class Wake:
@@ -14,7 +13,7 @@ class Wake:
 
     def __call__(self) -> None:
         """Something changed."""
-        self._last = time.monotonic()
+        self._last = asyncio.get_running_loop().time()
         self._event.set()
 
     async def wait(self, *, quiet: float, longest: float, timeout: float) -> None:  # noqa: ASYNC109  (idle is no error)
@@ -24,9 +23,10 @@ class Wake:
                 await self._event.wait()
         if not self._event.is_set():
             return
-        first = time.monotonic()
+        clock = asyncio.get_running_loop().time
+        first = clock()
         while True:
-            now = time.monotonic()
+            now = clock()
             rest = min(self._last + quiet, first + longest) - now
             if rest <= 0:
                 break

@@ -7,11 +7,23 @@ a delete and an add. The world itself decides nothing.
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from muster.bus.state import Change, version_number
 from muster.model.nodes import Node
 from muster.model.pods import Pod
 from muster.model.units import NodeName, PodUid
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
+
+
+class News:
+    """What happened to nodes: room that was taken, and nodes that are not as they were."""
+
+    def __init__(self) -> None:
+        self.changed: set[NodeName] = set()
+        """Nodes that came, went, or changed in anything but their version."""
+        self.arrived: list[tuple[PodUid, NodeName | None]] = []
+        """Pods that began to hold room, or were promised it, and where."""
 
 
 class World:
@@ -35,13 +47,12 @@ class World:
         """Counts the changes."""
         self.pod_version = ""
         """The highest pod resourceVersion applied, tombstones included."""
-        self.touched_nodes: set[NodeName] = set()
-        """Nodes whose room may have changed since the set was last taken."""
+        self._news = News()
 
-    def take_touched(self) -> set[NodeName]:
-        """The touched nodes; the set starts anew."""
-        touched, self.touched_nodes = self.touched_nodes, set()
-        return touched
+    def take_news(self) -> "News":
+        """What may have made a node fuller or different since the last call."""
+        news, self._news = self._news, News()
+        return news
 
     def apply(self, change: Change) -> None:
         """Apply one change of STATE; kinds that are no objects (clock, epoch) are left aside."""
@@ -55,12 +66,11 @@ class World:
             self._apply_pod(key, value)
             return
         table = self._table(kind)
-        if value is None:
-            table.pop(key, None)
-        else:
+        before = table.pop(key, None)
+        if value is not None:
             table[key] = value
-        if kind == "node":
-            self.touched_nodes.add(NodeName(key))
+        if kind == "node" and not _alike(before, value):
+            self._news.changed.add(NodeName(key))
 
     def _table(self, kind: str) -> dict[Any, Any]:
         tables: dict[str, dict[Any, Any]] = {
@@ -75,17 +85,24 @@ class World:
 
     def _apply_pod(self, key: str, pod: Pod | None) -> None:
         before = self.pods.get(key)
-        if before is not None:
-            if before.node is not None:
-                self.touched_nodes.add(before.node)
-            if pod is None or pod.uid != before.uid:
-                self.by_uid.pop(before.uid, None)
+        if before is not None and (pod is None or pod.uid != before.uid):
+            self.by_uid.pop(before.uid, None)
         if pod is None:
             self.pods.pop(key, None)
         else:
             self.pods[key] = pod
             self.by_uid[pod.uid] = pod
-            if pod.node is not None:
-                self.touched_nodes.add(pod.node)
+            same = before if before is not None and before.uid == pod.uid else None
+            if pod.holds_room and (same is None or same.node is None):
+                self._news.arrived.append((pod.uid, pod.node))
+            elif pod.nominated_node is not None and (same is None or same.nominated_node != pod.nominated_node):
+                self._news.arrived.append((pod.uid, pod.nominated_node))
         if self._on_pod is not None:
             self._on_pod(before, pod)
+
+
+def _alike(before: Node | None, after: Node | None) -> bool:
+    """Whether a node is the same to whoever places pods on it."""
+    if before is None or after is None:
+        return before is after
+    return before == msgspec.structs.replace(after, resource_version=before.resource_version, fence=before.fence)
