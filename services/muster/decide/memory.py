@@ -1,5 +1,6 @@
 """The scheduling core's memory: what the cluster does not tell.
 
+    nominations       room that a committed plan frees, held for its gang
     gang back-offs    a gang that was rejected again and again waits longer each time
     node back-offs    a (node, shape) the kubelet refused is left alone for a while
     request mix       how often which request was seen (cards and shares), for judging fragmentation
@@ -12,9 +13,10 @@ from typing import Any
 
 import msgspec
 
+from muster.model.instructions import Slot
 from muster.model.pods import Shape
 from muster.model.policy import Timeouts
-from muster.model.units import GangKey, NodeName
+from muster.model.units import GangKey, NodeName, PodUid
 
 CORE = "scheduling"
 
@@ -36,6 +38,16 @@ class NodeBackoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     failures: int = 1
 
 
+class Nomination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Room that a committed plan frees, held for its gang until it stands there."""
+
+    gang: GangKey
+    slots: tuple[Slot, ...]
+    victims: tuple[PodUid, ...]
+    until: float
+    """It does not lapse while victims are still there; after that it does at this time."""
+
+
 class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything the scheduling core remembers."""
 
@@ -43,6 +55,8 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     nodes: tuple[NodeBackoff, ...] = ()
     mix: dict[str, int] = {}
     """Requests seen, by key of `mix_key`, capped and halved so that it follows the present."""
+    nominations: tuple[Nomination, ...] = ()
+    """Room of committed plans, see `muster.decide.scheduling.nominated`."""
     fruitless: str = ""
     """Digest of the last problem that the exact model could not improve; it is not solved again while nothing changed."""
 
@@ -68,6 +82,13 @@ def shape_key(shape: Shape) -> str:
 
 def _wait(failures: int, timeouts: Timeouts) -> float:
     return float(min(timeouts.backoff_max, timeouts.backoff_initial * 2 ** min(failures - 1, 16)))
+
+
+def nominated(memory: CoreMemory, nominations: tuple[Nomination, ...]) -> CoreMemory:
+    """A plan was committed: its room is held from now on."""
+    gangs = {one.gang for one in nominations}
+    kept = tuple(one for one in memory.nominations if one.gang not in gangs)
+    return msgspec.structs.replace(memory, nominations=(*kept, *nominations))
 
 
 def gang_failed(memory: CoreMemory, gang: GangKey, *, now: float, timeouts: Timeouts) -> CoreMemory:

@@ -163,6 +163,15 @@ class Tree:
         queue = self.queues[name]
         return max(queue.deserved.get(resource) or 0, queue.guarantee.get(resource) or 0)
 
+    def claim(self, name: QueueName, resource: str) -> int:
+        """What the queue may reclaim up to: its entitlement; a parent that names nothing claims what its children do."""
+        queue = self.queues[name]
+        if queue.deserved or not self.children.get(name):
+            return self.entitled(name, resource)
+        return max(
+            sum(self.claim(child, resource) for child in self.children[name]), queue.guarantee.get(resource) or 0
+        )
+
 
 def tree_of(snapshot: Snapshot, room: Room) -> Tree:
     """The queues with their usage: every member that holds room, and every hold of an open entry."""

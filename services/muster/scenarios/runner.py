@@ -1,6 +1,6 @@
 """Runs a scenario on the pure core until it settles.
 
-    snapshot ─► decide ─► places bind, victims leave ─► next round …        until a round changes nothing;
+    snapshot ─► decide, else propose ─► places bind, victims leave ─► next round …    until a round changes nothing;
     then five more rounds, which must change nothing either
 
 Pods are values here; no service, bus or clock is involved (time is the number of the round). An evicted pod is re-created by
@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from muster.decide.memory import CoreMemory
+from muster.decide.memory import CoreMemory, nominated
+from muster.decide.preemption import propose
 from muster.decide.scheduling import Decision, decide
 from muster.model.gangs import Gang, Member, MemberState, Role
 from muster.model.instructions import Evict, Pending, Place, Slot
@@ -273,6 +274,8 @@ class Runner:
         self.memory = CoreMemory()
         self.evictions: list[Eviction] = []
         self.reasons: dict[str, Pending] = {}
+        self.evicted: set[PodUid] = set()
+        """Pods that their owner makes again once they are gone."""
         self.generation = 0
 
     def run(self) -> Outcome:
@@ -303,12 +306,19 @@ class Runner:
     def _round(self, now: float) -> list[str]:
         decision = self.decide(self.snapshot, self.memory, now, self.policy)
         self.memory = decision.memory
+        plan: tuple[Evict, ...] = ()
+        if not any(isinstance(one, Place) for one in decision.instructions):
+            # The preemptor judges what the scheduler could not place; its proposal is committed as it is.
+            proposal = propose(self.snapshot, self.memory, now, self.policy)
+            if proposal.plan is not None:
+                plan = (proposal.plan,)
+                self.memory = nominated(self.memory, proposal.nominations)
         self.reasons = {}
         changes: list[str] = []
         gone = self._leave()
         if gone:
             changes.append(f"{gone} pods left")
-        for instruction in decision.instructions:
+        for instruction in (*decision.instructions, *plan):
             if isinstance(instruction, Place):
                 self._bind(instruction.gang, instruction.slots)
                 changes.append(f"{instruction.gang} placed on {[slot.node for slot in instruction.slots]}")
@@ -339,9 +349,9 @@ class Runner:
             gone += len(leaving)
             fresh = []
             for member in leaving:
-                if member.uid.endswith("!"):
+                if member.uid in self.evicted:
                     self.generation += 1
-                    uid = PodUid(f"{member.uid.rstrip('!')}~{self.generation}")
+                    uid = PodUid(f"{member.uid}~{self.generation}")
                     fresh.append(Member(uid=uid, name=member.name, role=member.role, state=MemberState.WAITING))
             self._replace(gang.key, lambda m: None if m.state is MemberState.LEAVING else m, *fresh)
         return gone
@@ -361,13 +371,13 @@ class Runner:
         for key, uid in plan.victims:
             gang = next(gang for gang in self.snapshot.gangs if gang.key == key)
             member = next(member for member in gang.members if member.uid == uid)
+            self.evicted.add(uid)
             self.evictions.append(Eviction(job=key.partition("/")[2], role=member.role, cause=plan.cause))
 
             def leaves(one: Member, *, uid: PodUid = uid) -> Member:
                 if one.uid != uid:
                     return one
-                # The mark tells `_leave` that the owner re-creates this pod.
-                return msgspec.structs.replace(one, state=MemberState.LEAVING, uid=PodUid(f"{one.uid}!"))
+                return msgspec.structs.replace(one, state=MemberState.LEAVING)
 
             self._replace(key, leaves)
 

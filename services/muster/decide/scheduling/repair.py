@@ -107,7 +107,7 @@ class Problem:
             first.add((queue, tier))
             rivals = [self.tier[one.gang.key] for one in failed if one.gang.queue == queue]
             lower = any(rival > tier for rival in rivals)
-            if ask.gang.broken or not (lower or (not is_first and tier in rivals)):
+            if ask.gang.broken or key in self.work.settled or not (lower or (not is_first and tier in rivals)):
                 fixed.add(key)
         return fixed
 

@@ -17,6 +17,7 @@ from muster.decide.placement.validate import validate
 from muster.decide.reasons import Reason
 from muster.decide.room import Room, held_by
 from muster.decide.scheduling.holds import Held, hold_of
+from muster.decide.scheduling.nominated import freeing, hold_nominated
 from muster.decide.scheduling.repair import repair
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of, tree_of
@@ -59,8 +60,11 @@ def decide(
     hopeful = [ask for ask in free if fits_empty(empty, ask)]
 
     set_shares(tree, total_of(fleet), demand_of(fleet, tree, hopeful))
-    work = Round(room, tree, policy.packing, blocked=_blocked(fleet, memory, now, hopeful))
-    failed = serve_minimums(work, hopeful)
+    first, reserved = hold_nominated(room, tree, asks=asks, snapshot=snapshot, memory=memory, now=now)
+    holds |= {key: freeing(key, memory) for key in reserved if key in asks}
+    hopeful = [ask for ask in hopeful if ask.gang.key not in reserved]
+    work = Round(room, tree, policy.packing, blocked=blocked_rows(fleet, memory, now, hopeful))
+    failed = serve_minimums(work, hopeful, first=first)
     memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
     serve_surplus(work, hopeful)
 
@@ -69,6 +73,9 @@ def decide(
     explainer = Explainer(work, held=held, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
     pending = explainer.pending(waiting, holds | rejected)
+    memory = msgspec.structs.replace(
+        memory, nominations=tuple(one for one in memory.nominations if one.gang in reserved)
+    )
     memory = without_expired(memory, now=now, keep=policy.timeouts.backoff_max)
     return Decision(instructions=(*places, *pending), memory=_remember(memory, work, started))
 
@@ -100,10 +107,15 @@ def demand_of(fleet: Fleet, tree: Tree, asks: Iterable[Ask]) -> dict[QueueName, 
     return demand
 
 
-def serve_minimums(work: Round, asks: Iterable[Ask]) -> list[Ask]:
-    """Broken gangs first, then queue by queue; what did not fit, in the order it was tried."""
+def serve_minimums(work: Round, asks: Iterable[Ask], *, first: Iterable[GangKey] = ()) -> list[Ask]:
+    """Gangs whose room was freed for them, broken gangs, then queue by queue; what did not fit, in the order tried."""
     failed: list[Ask] = []
     lacking = [ask for ask in asks if ask.minimum > 0]
+    for key in first:
+        ask = next((one for one in lacking if one.gang.key == key), None)
+        if ask is not None and work.admit(ask):
+            lacking.remove(ask)
+            work.settled.add(key)
     broken = sorted((ask for ask in lacking if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
     failed += [ask for ask in broken if not work.admit(ask)]
     line = Line(work.tree, (ask for ask in lacking if not ask.gang.broken), lambda ask: least_charge(work.room, ask))
@@ -140,7 +152,7 @@ def _one_pod(work: Round, ask: Ask, left: dict[GangKey, list[int]]) -> Amounts:
     return demand_charge(work.room.fleet, ask.roles[number].shape.request)
 
 
-def _blocked(fleet: Fleet, memory: CoreMemory, now: float, asks: Iterable[Ask]) -> dict[Shape, Mask]:
+def blocked_rows(fleet: Fleet, memory: CoreMemory, now: float, asks: Iterable[Ask]) -> dict[Shape, Mask]:
     """Rows that refused a shape a moment ago."""
     active = [one for one in memory.nodes if one.until > now and one.node in fleet.row_of]
     blocked: dict[Shape, Mask] = {}

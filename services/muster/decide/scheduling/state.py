@@ -31,6 +31,8 @@ class Round:
         self.blocked = blocked or {}
         self.landed: dict[GangKey, list[Landed]] = {}
         self.asks: dict[GangKey, Ask] = {}
+        self.settled: set[GangKey] = set()
+        """Gangs of this round that no rearrangement may drop."""
         self.base_pods = room.free[:, PODS].copy()
         self._base = room.mark()
         self._usage = _copied(tree.usage)

@@ -1,0 +1,100 @@
+"""Consolidation: jobs that leave one node, and are placed again in the same plan, so that a gang fits.
+
+Only preemptible jobs not above the gang's priority move; each is re-placed whole; the gang uses one node that moved jobs were
+on, so that a plan clears a single node and stays small; and no more card time moves than `MOST_MOVED` per card gained.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from muster.decide.asks import Ask, ask_of
+from muster.decide.placement.greedy import Landed
+from muster.decide.preemption.trial import Trial
+from muster.decide.preemption.victims import Unit, may_leave, unit_of
+from muster.model.gangs import Gang, MemberState
+from muster.model.units import ONE_CARD
+
+MOST_MOVED = 2.0
+MOST_JOBS_ON_A_NODE = 8
+
+
+class Move(NamedTuple):
+    """Jobs that move, where they go, and where the gang goes."""
+
+    units: tuple[Unit, ...]
+    replaced: tuple[tuple[Ask, tuple[Landed, ...]], ...]
+    landed: tuple[Landed, ...]
+
+
+def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang]) -> Move | None:
+    """The smallest set of moves from one node that makes room for the gang, or None."""
+    fleet = trial.room.fleet
+    movable = [
+        unit_of(gang, [m for m in gang.members if m.state is MemberState.BOUND], fleet, core=True)
+        for gang in gangs
+        if gang.key != ask.gang.key and gang.priority <= ask.gang.priority and may_leave(gang, fleet)
+    ]
+    movable.sort(key=lambda unit: (unit.charge.get("gpu", 0), len(unit.members), unit.key))
+    by_row: dict[int, list[Unit]] = {}
+    for unit in movable:
+        for row in unit.rows:
+            by_row.setdefault(row, []).append(unit)
+    best: Move | None = None
+    for row in sorted(by_row):
+        chosen: list[Unit] = []
+        for unit in by_row[row][:MOST_JOBS_ON_A_NODE]:
+            chosen.append(unit)
+            move = _try(trial, ask, chosen)
+            if move is not None:
+                if best is None or _moved(move.units) < _moved(best.units):
+                    best = move
+                break
+    return best
+
+
+def _moved(units: Sequence[Unit]) -> int:
+    return sum(unit.charge.get("gpu", 0) for unit in units)
+
+
+def _try(trial: Trial, ask: Ask, units: Sequence[Unit]) -> Move | None:
+    mark = trial.without(units)
+    move = None
+    landed = trial.place(ask)
+    if landed is not None:
+        charge = trial.charge(ask, landed)
+        trial.tree.charge(ask.gang.queue, charge)
+        replaced = []
+        charged = []
+        for unit in units:
+            again = _again(unit)
+            where = trial.place(again)
+            if where is None:
+                break
+            amounts = trial.charge(again, where)
+            trial.tree.charge(unit.gang.queue, amounts)
+            charged.append((unit.gang.queue, amounts))
+            replaced.append((again, tuple(where)))
+        else:
+            rows = {row for unit in units for row in unit.rows} & {one.row for one in landed}
+            gained = charge.get("gpu", 0) or ONE_CARD
+            if len(rows) == 1 and {one.row for one in landed} == rows and _moved(units) <= MOST_MOVED * gained:
+                move = Move(tuple(units), tuple(replaced), tuple(landed))
+        for queue, amounts in charged:
+            trial.tree.charge(queue, amounts, -1)
+        trial.tree.charge(ask.gang.queue, charge, -1)
+    trial.put_back(units, mark)
+    return move
+
+
+def _again(unit: Unit) -> Ask:
+    """The moved job as it will ask once its pods have been made again: everything it has now, all of it."""
+    moved = {member.uid for member in unit.members}
+    members = tuple(
+        msgspec.structs.replace(member, state=MemberState.WAITING, node=None, cards=())
+        if member.uid in moved
+        else member
+        for member in unit.gang.members
+    )
+    return ask_of(msgspec.structs.replace(unit.gang, members=members, minimum=unit.gang.counted))
