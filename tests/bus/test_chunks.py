@@ -47,6 +47,7 @@ def test_a_commit_record_without_all_its_chunks_is_refused_and_the_rest_forgotte
     with pytest.raises(UndecodableError, match=COMMIT):
         assembler.add(PIECES[3].body, PIECES[3].headers, 3)
     assert assembler.open_parts == ()
+    assert assembler.take_dropped() == tuple(kept)
 
 
 def test_a_commit_record_over_changed_chunks_is_refused() -> None:
@@ -62,6 +63,7 @@ def test_the_next_series_drops_what_is_left_of_the_one_before() -> None:
     assembler.add(b"old", {CHUNK: "dead 0 2"}, 1)
     assembler.add(b"new", {CHUNK: "m2 0 1"}, 2)
     assert assembler.open_parts == (2,)
+    assert assembler.take_dropped() == (1,)
     digest = hashlib.sha256(b"new").hexdigest()
     whole = assembler.add(b"", {COMMIT: f"m2 1 {digest}"}, 3)
     assert whole is not None
@@ -77,3 +79,16 @@ def test_a_malformed_chunk_header_is_refused(told: str) -> None:
 def test_a_message_far_too_large_is_refused_by_its_sender() -> None:
     with pytest.raises(ValueError, match="the most a message may have"):
         split("m1", bytes(64 * 1024 * 1024 + 1), {}, max_payload=1_000_000)
+
+
+def test_series_of_several_senders_may_be_mixed() -> None:
+    assembler: Assembler[str] = Assembler(series_limit=2)
+    bodies = {"a": b"A" * 250, "b": b"B" * 250}
+    series = {name: split(name, body, {}, max_payload=HEADER_ROOM + 100) for name, body in bodies.items()}
+    found = {}
+    for one, other in zip(series["a"], series["b"], strict=True):
+        for name, piece in (("a", one), ("b", other)):
+            if whole := assembler.add(piece.body, piece.headers, name):
+                found[name] = whole.body
+    assert found == bodies
+    assert assembler.take_dropped() == ()

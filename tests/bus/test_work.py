@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import hashlib
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -292,6 +293,25 @@ async def test_chunks_are_handled_as_one_message_once_committed(streams_bus) -> 
         await eventually(nothing_is_left)
 
 
+async def test_a_manifest_larger_than_a_message_is_submitted_whole(streams_bus) -> None:
+    handled = []
+
+    async def handle(job: Job) -> None:
+        handled.append(parse_submit(job.body, job.headers).submit)
+
+    large = [
+        Submit(id=f"large-{number}", manifest={"data": random.Random(number).randbytes(9_000_000).hex()})
+        for number in range(2)
+    ]
+    async with serving(streams_bus, handle, "t"):
+        await asyncio.gather(*(streams_bus.publish_whole(jobs_submit("t"), found) for found in large))
+        await eventually(lambda: len(handled) == 2)
+    assert sorted(found.id for found in handled) == ["large-0", "large-1"]
+    # Not compared by pytest: the difference of two such texts would take minutes.
+    whole = sorted(handled, key=lambda found: found.id) == large
+    assert whole
+
+
 async def test_chunks_without_a_commit_are_never_handled_and_filed(streams_bus, monkeypatch) -> None:
     monkeypatch.setattr("muster.bus.work.FETCH_SECONDS", 0.2)
     handled: list[bytes] = []
@@ -308,6 +328,25 @@ async def test_chunks_without_a_commit_are_never_handled_and_filed(streams_bus, 
         await eventually(filed)
     [found] = await DeadLetters(streams_bus).list()
     assert (found.letter.reason, found.letter.payload, handled) == ("incomplete", b"one ", [])
+
+
+async def test_a_cancellation_that_comes_together_with_an_answer_is_not_lost(streams_bus, monkeypatch) -> None:
+    """Python 3.11's wait_for returns the answer and forgets the cancellation."""
+    asked = asyncio.Event()
+
+    async def answered(_bus: Bus) -> tuple[str, ...]:
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return ()
+
+    monkeypatch.setattr("muster.bus.work.waiting_tenants", answered)
+    running = asyncio.create_task(WorkQueue(streams_bus, lambda _job: asyncio.sleep(0)).run([]))
+    await asked.wait()
+    running.cancel()
+    async with asyncio.timeout(5):
+        with pytest.raises(asyncio.CancelledError):
+            await running
 
 
 # Dead letters -------------------------------------------------------------------------------------------------------

@@ -3,8 +3,8 @@
     chunk 0 … chunk n-1     header muster-chunk: <id> <index> <count>, a piece of the body each
     commit record           header muster-commit: <id> <count> <sha256 of the body>, empty; the message's own headers
 
-All go to the same subject, in order. What is left of a series whose commit never came is dropped when the next one starts, or
-after a while.
+All go to the same subject, in order. What is left of a series whose commit never came is given up when others need its place,
+or after a while.
 """
 
 import hashlib
@@ -63,32 +63,51 @@ def is_part(headers: Mapping[str, str]) -> bool:
     return CHUNK in headers or COMMIT in headers
 
 
-class Assembler(Generic[T]):
-    """Puts one sender's series together again. One series is open at a time; chunks may come in any order and twice."""
+class Series(Generic[T]):
+    """Chunks whose commit record has not come."""
 
-    def __init__(self) -> None:
+    __slots__ = ("count", "parts", "pieces")
+
+    def __init__(self, count: int) -> None:
+        """``count`` chunks are expected."""
+        self.count = count
+        self.pieces: dict[int, bytes] = {}
+        self.parts: list[T] = []
+
+
+class Assembler(Generic[T]):
+    """Puts series together again; chunks may come in any order and twice.
+
+    At most ``series_limit`` series are open at a time: 1 where there is one sender, more where several share a subject. Of a
+    series that is given up, the deliveries are told by `take_dropped`.
+    """
+
+    def __init__(self, *, series_limit: int = 1) -> None:
         """Nothing is open."""
-        self._id = ""
-        self._count = 0
-        self._pieces: dict[int, bytes] = {}
-        self._parts: list[T] = []
+        self._limit = series_limit
+        self._open: dict[str, Series[T]] = {}
+        self._dropped: list[T] = []
 
     @property
     def open_parts(self) -> tuple[T, ...]:
-        """Deliveries of the series that is not complete."""
-        return tuple(self._parts)
+        """Deliveries of the series that are not complete."""
+        return tuple(part for series in self._open.values() for part in series.parts)
 
-    def abandon(self) -> tuple[T, ...]:
-        """Drop what is open and tell its deliveries."""
-        parts = tuple(self._parts)
-        self._id, self._count, self._pieces, self._parts = "", 0, {}, []
-        return parts
+    def abandon(self) -> None:
+        """Give up everything that is open."""
+        for message_id in list(self._open):
+            self._drop(message_id)
+
+    def take_dropped(self) -> tuple[T, ...]:
+        """Deliveries of what was given up since the last call."""
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
 
     def add(self, body: bytes, headers: Mapping[str, str], part: T) -> Whole[T] | None:
         """A complete message, or None while chunks are missing. A message that is no part is complete by itself.
 
         Raises:
-            UndecodableError: the commit record does not fit its chunks (they are dropped), or a header is malformed.
+            UndecodableError: the commit record does not fit its chunks (they are given up), or a header is malformed.
         """
         if CHUNK in headers:
             self._add_chunk(body, headers[CHUNK], part)
@@ -96,6 +115,11 @@ class Assembler(Generic[T]):
         if COMMIT in headers:
             return self._commit(headers, part)
         return Whole(body=body, headers=dict(headers), parts=(part,))
+
+    def _drop(self, message_id: str) -> None:
+        series = self._open.pop(message_id, None)
+        if series is not None:
+            self._dropped.extend(series.parts)
 
     def _add_chunk(self, body: bytes, told: str, part: T) -> None:
         fields = told.split(" ")
@@ -106,23 +130,29 @@ class Assembler(Generic[T]):
             raise UndecodableError(
                 f"{CHUNK} is {told!r}; the index must be below the count, the count at most {LARGEST_COUNT}"
             )
-        if message_id != self._id:
-            self.abandon()
-            self._id, self._count = message_id, count
-        self._parts.append(part)
-        self._pieces[index] = body
-        size = sum(map(len, self._pieces.values()))
+        if message_id not in self._open:
+            while len(self._open) >= self._limit:
+                self._drop(next(iter(self._open)))
+            self._open[message_id] = Series(count)
+        series = self._open[message_id]
+        series.parts.append(part)
+        series.pieces[index] = body
+        size = sum(map(len, series.pieces.values()))
         if size > LARGEST:
-            self.abandon()
+            series.parts.pop()
+            self._drop(message_id)
             raise UndecodableError(f"series {message_id!r} has {size} bytes; at most {LARGEST} are taken")
 
     def _commit(self, headers: Mapping[str, str], part: T) -> Whole[T]:
         told = headers[COMMIT]
-        pieces, count, known = self._pieces, self._count, self._id
-        parts = (*self.abandon(), part)
-        body = b"".join(pieces[index] for index in sorted(pieces))
-        if told != f"{known} {count} {hashlib.sha256(body).hexdigest()}" or len(pieces) != count:
-            raise UndecodableError(
-                f"{COMMIT} is {told!r}, but {len(pieces)} of {count} chunks of series {known!r} are here; it is dropped"
-            )
-        return Whole(body=body, headers={key: value for key, value in headers.items() if key != COMMIT}, parts=parts)
+        message_id = told.partition(" ")[0]
+        series = self._open.get(message_id, Series(0))
+        body = b"".join(series.pieces[index] for index in sorted(series.pieces))
+        digest = hashlib.sha256(body).hexdigest()
+        if told != f"{message_id} {series.count} {digest}" or len(series.pieces) != series.count:
+            here = len(series.pieces)
+            self._drop(message_id)
+            raise UndecodableError(f"{COMMIT} is {told!r}, but the {here} chunks that are here do not fit it")
+        del self._open[message_id]
+        kept = {key: value for key, value in headers.items() if key != COMMIT}
+        return Whole(body=body, headers=kept, parts=(*series.parts, part))

@@ -27,7 +27,7 @@ from nats.aio.client import Server as PoolServer
 from nats.aio.msg import Msg
 from nats.js.client import JetStreamContext
 
-from muster.bus import envelope, publishing
+from muster.bus import chunks, envelope, publishing
 from muster.bus.compatibility import check_server
 from muster.bus.errors import (
     BusError,
@@ -209,6 +209,22 @@ class Bus:
         if time_to_live is not None:
             all_headers[publishing.TIME_TO_LIVE] = f"{time_to_live}s"
         return await self._publisher.send(subject, body, all_headers, seconds=seconds)
+
+    async def publish_whole(self, subject: str, message: msgspec.Struct, *, seconds: float = ACK_SECONDS) -> Sequence:
+        """`publish` for a message that may be larger than the server takes: chunks, then a commit record (`chunks`).
+
+        The result is the sequence of the commit record. JOBS and LEDGER are read so; other streams are not.
+
+        Raises:
+            BusError: as `publish`; nothing acts on what was sent then, unless the outcome is unknown.
+        """
+        body, encoding = envelope.encode_body(message)
+        own = self.envelope.headers(message, now=time.time())
+        pieces = chunks.split(own["ce-id"], body, {**own, **encoding}, max_payload=self.max_payload)
+        sequence = Sequence(0)
+        for piece in pieces:
+            sequence = await self.publish(subject, piece.body, headers=piece.headers, seconds=seconds)
+        return sequence
 
     # Questions -------------------------------------------------------------------------------------------------------
 

@@ -92,7 +92,7 @@ class Ledger:
         """
         async for batch in self._ordered.batches():
             if batch.reset:
-                self._assembler.abandon()
+                self._assembler = chunks.Assembler()
                 self.bus.observer.warning("LEDGER is read anew", reason=batch.reset)
             commits = []
             for delivery in batch.deliveries:
@@ -192,7 +192,9 @@ class Ledger:
         try:
             whole = self._assembler.add(delivery.body, delivery.headers, delivery)
         except UndecodableError as error:
+            self._assembler.take_dropped()
             # A series that its writer could not finish; it was never committed.
             self.bus.observer.warning("a LEDGER series is dropped", sequence=delivery.sequence, error=str(error))
             return None
+        self._assembler.take_dropped()
         return None if whole is None else decode(Commit, whole.body, whole.headers)

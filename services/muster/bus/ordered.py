@@ -20,6 +20,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from muster.bus.cancelling import check_cancelled
 from muster.bus.client import Bus
 from muster.bus.errors import BusError, NoStreamError
 from muster.bus.publishing import STATUS
@@ -70,9 +71,7 @@ def read_position(reply: str) -> Position:
 class OrderedReader:
     """Reads one stream whole; see the module."""
 
-    def __init__(
-        self, bus: Bus, stream: str, *, resume_seconds: float | None = None, must_exist: bool = False
-    ) -> None:
+    def __init__(self, bus: Bus, stream: str, *, resume_seconds: float | None = None, must_exist: bool = False) -> None:
         """After more than ``resume_seconds`` without contact everything is read anew (messages may have expired unseen).
 
         A stream that ``must_exist`` and does not ends `batches` with NoStreamError; otherwise it is waited for.
@@ -102,6 +101,7 @@ class OrderedReader:
         end_listening = self.bus.listen(self._arrived.set)
         try:
             while not self.bus.closed:
+                check_cancelled()
                 try:
                     reset = await self._open()
                 except NoStreamError:
@@ -111,6 +111,7 @@ class OrderedReader:
                     await self._close()
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
+                check_cancelled()
                 if reset is None:
                     await asyncio.sleep(RETRY_SECONDS)
                     continue

@@ -21,6 +21,7 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.client import JetStreamContext
 
 from muster.bus import chunks
+from muster.bus.cancelling import check_cancelled
 from muster.bus.client import Bus
 from muster.bus.dlq import DeadLetters
 from muster.bus.errors import BusError, NotConnectedError, UndecodableError
@@ -37,7 +38,9 @@ IDLE_FETCHES = 6
 PAUSE_SHORTEST = 0.2
 PAUSE_LONGEST = 5.0
 SERIES_SECONDS = 120.0
-"""A series of chunks whose commit record has not come by then is filed as a dead letter."""
+"""Series of chunks that are not complete so long after the last chunk are filed as dead letters."""
+SERIES_AT_ONCE = 8
+"""Several submitters of one tenant may send chunks at the same time."""
 AT_ONCE = 8
 
 
@@ -98,9 +101,11 @@ class WorkQueue:
             for tenant in tenants:
                 self._serve(tenant)
             while not self.bus.closed:
+                check_cancelled()
                 with contextlib.suppress(BusError):
                     for tenant in await waiting_tenants(self.bus):
                         self._serve(tenant)
+                check_cancelled()
                 await asyncio.sleep(discover_seconds)
         finally:
             for task in self._tasks.values():
@@ -114,6 +119,7 @@ class WorkQueue:
 
     async def _serve_tenant(self, tenant: str) -> None:
         while not self.bus.closed:
+            check_cancelled()
             try:
                 subscription = await self._subscribe(tenant)
                 try:
@@ -148,7 +154,7 @@ class _Tenant:
         self.queue = queue
         self.tenant = tenant
         self.subscription = subscription
-        self.assembler: chunks.Assembler[Msg] = chunks.Assembler()
+        self.assembler: chunks.Assembler[Msg] = chunks.Assembler(series_limit=SERIES_AT_ONCE)
         self.series_since = 0.0
         self.waiting: list[Msg] = []
         """Fetched, not taken yet."""
@@ -161,6 +167,7 @@ class _Tenant:
         """
         idle, size = 0, 1
         while not self.queue.bus.closed:
+            check_cancelled()
             try:
                 messages = await self.subscription.fetch(size, timeout=FETCH_SECONDS, heartbeat=FETCH_SECONDS / 4)
             except (TimeoutError, nats.errors.TimeoutError):
@@ -190,23 +197,23 @@ class _Tenant:
         for part in parts:
             await part.in_progress()
         if asyncio.get_running_loop().time() - self.series_since > self.queue.series_seconds:
-            await self._file(
-                self.assembler.abandon(), "incomplete", "the commit record of a series of chunks never came"
-            )
+            self.assembler.abandon()
+            dropped = self.assembler.take_dropped()
+            await self._file(dropped, "incomplete", "the commit record of a series of chunks never came")
 
     async def _take(self, message: Msg) -> None:
         headers = dict(message.headers or {})
-        if chunks.is_part(headers) and not self.assembler.open_parts:
+        if chunks.is_part(headers):
             self.series_since = asyncio.get_running_loop().time()
-        before = self.assembler.open_parts
         try:
             whole = self.assembler.add(message.data, headers, message)
         except UndecodableError as error:
-            await self._file((*before, message), "undecodable", str(error))
+            await self._file((*self.assembler.take_dropped(), message), "undecodable", str(error))
             return
-        after = self.assembler.open_parts
-        if whole is None and before and before[0] not in after:
-            await self._file(before, "incomplete", "the next series of chunks began before this one's commit record")
+        if dropped := self.assembler.take_dropped():
+            await self._file(
+                dropped, "incomplete", "too many series of chunks began before this one's commit record came"
+            )
         if whole is not None:
             await self._handle(whole)
 
