@@ -33,7 +33,7 @@ class StoppableSolver:
         except ImportError:
             return None
         solver = cp_model.CpSolver()
-        solver.parameters.CopyFrom(parameters)
+        solver.parameters.copy_from(parameters)
         with self._lock:
             if self._stopped.is_set():
                 return None
