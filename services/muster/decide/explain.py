@@ -270,10 +270,10 @@ class Explainer:
             if int(sums[best]) >= wanted and len(ask.roles) == 1 and not ask.standing:
                 continue
             when = "even when empty, " if never else ""
+            holds = f"{int(sums[best])} of {wanted}" if int(sums[best]) < wanted else "each, but not for all together"
             return Why(
                 Reason.NEVER_FITS if never else Reason.TOPOLOGY_UNFIT,
-                f"asks {self._asks(ask)} in one {label}; {when}the best, {name}, has room for {min(int(sums[best]), wanted)} "
-                f"of {wanted}",
+                f"asks {self._asks(ask)} in one {label}; {when}the best, {name}, has room for {holds}",
                 {"asked": wanted, "best": name, "best_fits": int(sums[best]), "level": label},
             )
         return None

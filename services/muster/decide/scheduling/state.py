@@ -130,8 +130,23 @@ def least_charge(room: Room, ask: Ask) -> Amounts:
         if role.need:
             add(charge, smallest_charge(fleet, role.shape.request), role.need)
             rest -= role.need
-    spare = [smallest_charge(fleet, role.shape.request) for role in ask.roles if len(role.waiting) > role.need]
+    spare = [
+        (smallest_charge(fleet, role.shape.request), len(role.waiting) - role.need)
+        for role in ask.roles
+        if len(role.waiting) > role.need
+    ]
     if rest > 0 and spare:
-        for resource in sorted({name for one in spare for name in one}):
-            charge[resource] = charge.get(resource, 0) + rest * min(one.get(resource, 0) for one in spare)
+        for resource in sorted({name for one, _ in spare for name in one}):
+            cheapest = sorted((one.get(resource, 0), pods) for one, pods in spare)
+            charge[resource] = charge.get(resource, 0) + _sum_of_first(cheapest, rest)
     return charge
+
+
+def _sum_of_first(amounts: Sequence[tuple[int, int]], number: int) -> int:
+    """The sum of the first `number` of (amount, how often) pairs; of all when there are fewer."""
+    total = 0
+    for amount, often in amounts:
+        taken = min(often, number)
+        total += amount * taken
+        number -= taken
+    return total
