@@ -1,0 +1,183 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from muster.bus.messages import ShortJob, Submit
+from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS
+from muster.decide.lifecycle.jobspec import check_spec, read_spec
+from muster.decide.lifecycle.submission import Cluster, judge, object_name
+from muster.model.policy import Policy, Tenant
+from muster.model.workloads import Namespace, Queue
+
+POLICY = Policy(tenants={"t": Tenant(default_namespace="ns", service_accounts=("default", "trainer"))})
+CLUSTER = Cluster(
+    policy=POLICY,
+    queues={
+        "default": Queue(name="default"),
+        "parent": Queue(name="parent"),
+        "child": Queue(name="child", parent="parent"),
+    },
+    priority_classes=frozenset({"high"}),
+    namespaces={"ns": Namespace(name="ns"), "going": Namespace(name="going", terminating=True)},
+    largest_card_mib=81920,
+)
+
+
+def short(**values):
+    return Submit(id="s", short=ShortJob(**{"image": "x", **values}))
+
+
+def manifest(spec=None, *, pod=None, kind="batch/v1", metadata=None, **container):
+    pod_spec = {"schedulerName": "muster", "containers": [{"name": "c", "image": "x", **container}], **(pod or {})}
+    template = {"spec": pod_spec}
+    body = (
+        {"template": template}
+        if kind == "batch/v1"
+        else {"tasks": [{"name": "t", "replicas": 1, "template": template}]}
+    )
+    document = {
+        "apiVersion": kind,
+        "kind": "Job",
+        "metadata": {"name": "m", **(metadata or {})},
+        "spec": {**body, **(spec or {})},
+    }
+    return Submit(id="s", manifest=document)
+
+
+def fields(submit):
+    return {problem.field for problem in judge(submit, tenant="t", cluster=CLUSTER).problems}
+
+
+def test_the_short_form_becomes_a_gang_of_one_task():
+    judged = judge(
+        short(
+            gpus=8,
+            replicas=4,
+            command=("python", "t.py"),
+            topology="rack",
+            priority_class="high",
+            max_retry=2,
+            expected_duration=90.0,
+        ),
+        tenant="t",
+        cluster=CLUSTER,
+    )
+    assert judged.problems == ()
+    assert (judged.kind, judged.namespace) == (VCJOBS, "ns")
+    spec = read_spec(judged.document["spec"])
+    assert (spec.minimum, spec.replicas, spec.attempts) == (4, 4, 3)
+    annotations = judged.document["metadata"]["annotations"]
+    assert annotations["muster.dev/topology-required"] == "rack"
+    assert annotations["muster.dev/expected-duration"] == "90"
+    assert check_spec(spec, job=judged.name, policy=POLICY).problems == ()
+
+
+def test_a_batch_job_passes_as_it_is_with_a_name_of_its_own():
+    judged = judge(manifest(), tenant="t", cluster=CLUSTER)
+    assert (judged.problems, judged.kind) == ((), BATCH_JOBS)
+    assert judged.name == object_name("m", tenant="t", submission_id="s")
+
+
+def test_a_literal_secret_is_warned_about():
+    judged = judge(manifest(env=[{"name": "API_TOKEN", "value": "x"}]), tenant="t", cluster=CLUSTER)
+    assert "API_TOKEN looks like a secret" in judged.warnings[0]
+
+
+POD = "manifest.spec.template.spec"
+REFUSED = {
+    "the host's network": (manifest(pod={"hostNetwork": True}), f"{POD}.hostNetwork"),
+    "the host's processes": (manifest(pod={"hostPID": True}), f"{POD}.hostPID"),
+    "the host's memory": (manifest(pod={"hostIPC": True}), f"{POD}.hostIPC"),
+    "a host port": (manifest(ports=[{"containerPort": 1, "hostPort": 1}]), f"{POD}.containers[0].ports[0].hostPort"),
+    "a capability": (
+        manifest(securityContext={"capabilities": {"add": ["SYS_ADMIN"]}}),
+        f"{POD}.containers[0].securityContext.capabilities.add",
+    ),
+    "a foreign service account": (manifest(pod={"serviceAccountName": "admin"}), f"{POD}.serviceAccountName"),
+    "a node of its choice": (manifest(pod={"nodeName": "n"}), f"{POD}.nodeName"),
+    "another scheduler": (manifest(pod={"schedulerName": "default-scheduler"}), f"{POD}.schedulerName"),
+    "somebody's gang": (
+        manifest(metadata={"annotations": {"scheduling.k8s.io/group-name": "x"}}),
+        'manifest.metadata.annotations["scheduling.k8s.io/group-name"]',
+    ),
+    "somebody's cards": (
+        manifest(metadata={"annotations": {"muster.dev/cards": "[]"}}),
+        'manifest.metadata.annotations["muster.dev/cards"]',
+    ),
+    "an owner": (manifest(metadata={"ownerReferences": [{"uid": "x"}]}), "manifest.metadata.ownerReferences"),
+    "an unconfined seccomp profile": (
+        manifest(pod={"securityContext": {"seccompProfile": {"type": "Unconfined"}}}),
+        f"{POD}.securityContext.seccompProfile.type",
+    ),
+    "a minimum above the parallelism": (
+        manifest({"parallelism": 2}, metadata={"annotations": {"volcano.sh/job-min-available": "3"}}),
+        'manifest.metadata.annotations["volcano.sh/job-min-available"]',
+    ),
+    "a queue with queues below it": (short(queue="parent"), "short.queue"),
+    "a namespace that is going": (Submit(id="s", namespace="going", short=ShortJob(image="x")), "namespace"),
+    "a plugin that is not there": (
+        manifest({"plugins": {"mpi": []}}, kind="batch.volcano.sh/v1alpha1"),
+        "manifest.spec.plugins.mpi",
+    ),
+    "a spec of another form": (
+        manifest({"minAvailable": "x"}, kind="batch.volcano.sh/v1alpha1"),
+        "manifest.spec.minAvailable",
+    ),
+    "half a card": (
+        manifest(resources={"limits": {"nvidia.com/gpu": "0.5"}}),
+        f'{POD}.containers[0].resources.limits["nvidia.com/gpu"]',
+    ),
+    "a name that is none": (manifest(metadata={"name": "Not_A_Name"}), "name"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_tenant_may_not_ask(name):
+    submit, field = REFUSED[name]
+    assert field in fields(submit)
+
+
+@given(
+    st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=80),
+    st.text(max_size=5),
+    st.text(min_size=1, max_size=5),
+)
+def test_names_are_fixed_short_and_different_for_different_submissions(base, tenant, submission_id):
+    name = object_name(base, tenant=tenant, submission_id=submission_id)
+    assert name == object_name(base, tenant=tenant, submission_id=submission_id)
+    assert len(name) <= 47
+    assert name != object_name(base, tenant=tenant + "x", submission_id=submission_id)
+    assert name != object_name(base, tenant=tenant, submission_id=submission_id + "x")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
+    lambda children: (
+        st.lists(children, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "metadata",
+                    "spec",
+                    "template",
+                    "tasks",
+                    "containers",
+                    "env",
+                    "resources",
+                    "limits",
+                    "annotations",
+                    "name",
+                ]
+            ),
+            children,
+            max_size=3,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(JSON, JSON, st.sampled_from(["batch/v1", "batch.volcano.sh/v1alpha1"]))
+def test_no_manifest_can_crash_the_judge(spec, metadata, api_version):
+    document = {"apiVersion": api_version, "kind": "Job", "spec": spec, "metadata": metadata}
+    judge(Submit(id="s", manifest=document), tenant="t", cluster=CLUSTER)
