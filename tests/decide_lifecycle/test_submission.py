@@ -150,34 +150,70 @@ def test_names_are_fixed_short_and_different_for_different_submissions(base, ten
     assert name != object_name(base, tenant=tenant, submission_id=submission_id + "x")
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.text(max_size=3),
-    lambda children: (
-        st.lists(children, max_size=2)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "metadata",
-                    "spec",
-                    "template",
-                    "tasks",
-                    "containers",
-                    "env",
-                    "resources",
-                    "limits",
-                    "annotations",
-                    "name",
-                ]
-            ),
-            children,
-            max_size=3,
-        )
-    ),
-    max_leaves=12,
-)
+WHOLE = {
+    "metadata": {"name": "m", "namespace": "ns", "annotations": {"a": "b"}, "labels": {"a": "b"}},
+    "spec": {
+        "queue": "default",
+        "minAvailable": 1,
+        "parallelism": 1,
+        "plugins": {"env": []},
+        "policies": [{"event": "PodFailed", "action": "RestartJob"}],
+        "volumes": [{"mountPath": "/a"}],
+        "template": {},
+        "tasks": [{"name": "t", "replicas": 1, "template": {}}],
+    },
+}
+TEMPLATE = {
+    "metadata": {"annotations": {"a": "b"}, "labels": {"a": "b"}},
+    "spec": {
+        "schedulerName": "muster",
+        "priorityClassName": "high",
+        "serviceAccountName": "default",
+        "securityContext": {
+            "seccompProfile": {"type": "x"},
+            "seLinuxOptions": {"type": ""},
+            "sysctls": [{"name": "x"}],
+        },
+        "volumes": [{"name": "v", "hostPath": {"path": "/"}}],
+        "containers": [
+            {
+                "name": "c",
+                "image": "x",
+                "env": [{"name": "A", "value": "b"}],
+                "ports": [{"hostPort": 0}],
+                "resources": {"limits": {"nvidia.com/gpu": 1, "volcano.sh/gpu-memory": 4096}, "requests": {"cpu": 1}},
+                "securityContext": {"capabilities": {"add": []}, "procMount": "Default"},
+            }
+        ],
+    },
+}
+WHOLE["spec"]["template"] = TEMPLATE
+WHOLE["spec"]["tasks"][0]["template"] = TEMPLATE
 
 
-@given(JSON, JSON, st.sampled_from(["batch/v1", "batch.volcano.sh/v1alpha1"]))
-def test_no_manifest_can_crash_the_judge(spec, metadata, api_version):
-    document = {"apiVersion": api_version, "kind": "Job", "spec": spec, "metadata": metadata}
-    judge(Submit(id="s", manifest=document), tenant="t", cluster=CLUSTER)
+def paths(value, path=()):
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in items:
+        yield from paths(item, (*path, key))
+
+
+def replaced(value, path, new):
+    if not path:
+        return new
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(value[path[0]], path[1:], new)
+    return copy
+
+
+PATHS = sorted(paths(WHOLE), key=str)
+
+
+@pytest.mark.parametrize("api_version", ["batch/v1", "batch.volcano.sh/v1alpha1"])
+@pytest.mark.parametrize("new", [None, "text", 7, 0.5, True, [], ["a"], [1], {"a": {}}, {"a": "b"}], ids=str)
+def test_no_manifest_with_one_wrong_value_can_crash_the_judge(api_version, new):
+    for path in PATHS:
+        document = replaced(WHOLE, path, new)
+        if isinstance(document, dict):
+            document = {"apiVersion": api_version, "kind": "Job", **document}
+            judge(Submit(id="s", manifest=document), tenant="t", cluster=CLUSTER)

@@ -12,6 +12,7 @@ import msgspec
 
 from muster.decide.cards import normalise_containers
 from muster.decide.findings import Note, Problem
+from muster.decide.lifecycle.forms import Template, form_problem
 from muster.model.policy import Policy
 from muster.model.workloads import Workload
 
@@ -175,6 +176,13 @@ def check_spec(spec: JobSpec, *, job: str, policy: Policy, largest_card_mib: int
         largest_card_mib: memory of the cluster's largest card, 0 when unknown.
     """
     notes: list[Note] = []
+    formless = [
+        problem
+        for number, task in enumerate(spec.tasks)
+        if (problem := form_problem(task.template, Template, path=f"spec.tasks[{number}].template")) is not None
+    ]
+    if formless:
+        return Checked(spec=spec, problems=tuple(formless))
     problems = list(_shape_problems(spec, job=job))
     tasks = []
     for number, task in enumerate(spec.tasks):

@@ -20,6 +20,7 @@ from muster.decide.cards import GPU_CORE, GPU_MEMORY, normalise_containers
 from muster.decide.findings import Problem
 from muster.decide.lifecycle.actions import BATCH_JOBS, PRIORITY_CLASSES, QUEUES, VCJOBS
 from muster.decide.lifecycle.baseline import metadata_problems, template_problems
+from muster.decide.lifecycle.forms import BatchSpec, Metadata, Template, form_problem
 from muster.decide.lifecycle.jobspec import DNS_LABEL, SpecError, check_spec, read_spec, without_nulls
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
 from muster.decide.lifecycle.queues import queue_of
@@ -343,7 +344,10 @@ def _from_manifest(manifest: Mapping[str, Any]) -> tuple[str, dict[str, Any], li
             return kind, {}, [Problem(field=f"manifest.{field}", value="", message="must be a mapping")]
     if not document.get("spec"):
         return kind, document, [Problem(field="manifest.spec", value="", message="is missing")]
-    return kind, document, []
+    problem = form_problem(document.get("metadata", {}), Metadata, path="manifest.metadata")
+    if problem is None and kind == BATCH_JOBS:
+        problem = form_problem(document["spec"], BatchSpec, path="manifest.spec")
+    return (kind, {}, [problem]) if problem is not None else (kind, document, [])
 
 
 def _namespace(
@@ -399,6 +403,8 @@ def _document_problems(
         longest = object_name(name, tenant="", submission_id="")
         checked = check_spec(read, job=longest, policy=policy, largest_card_mib=cluster.largest_card_mib)
         yield from (problem.under(prefix) for problem in checked.problems)
+        if any(form_problem(task.template, Template, path="") is not None for task in read.tasks):
+            return
         for number, task in enumerate(read.tasks):
             path = f"{prefix}spec.tasks[{number}].template"
             yield from template_problems(task.template, path=path, tenant=rights, policy=policy)
