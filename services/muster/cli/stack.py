@@ -155,7 +155,8 @@ class Stack:
         Raises:
             StackError: a part did not start.
         """
-        for name in ("logs", "ports"):
+        # A simulated cluster begins empty, so what NATS remembers of the last one is void.
+        for name in ("logs", "ports", *(("nats",) if self.kubeconfig is None else ())):
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
             (self.state_dir / name).mkdir(parents=True)
         (self.state_dir / "nats").mkdir(exist_ok=True)
