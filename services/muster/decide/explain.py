@@ -186,15 +186,21 @@ class Explainer:
         self.empty.rollback(mark)
         if fits is not None:
             return None
-        for role in self._asked(ask):
-            possible = int(capacity(self.empty, role.shape).sum())
-            if possible < max(role.need, 1):
-                return Why(
-                    Reason.NEVER_FITS,
-                    f"asks {self._asks(ask)} together; the whole cluster holds {possible} of {role.name or 'them'} when empty",
-                    {"asked": role.need or ask.minimum, "possible": possible},
-                )
+        possible = {role.name: int(capacity(self.empty, role.shape).sum()) for role in ask.roles}
+        for role in ask.roles:
+            if possible[role.name] < role.need:
+                return self._larger(ask, role.need, possible[role.name], role.name)
+        all_roles = sum(min(possible[role.name], len(role.waiting)) for role in ask.roles)
+        if all_roles < ask.minimum:
+            return self._larger(ask, ask.minimum, all_roles)
         return self._topology(ask, self.empty, never=True)
+
+    def _larger(self, ask: Ask, asked: int, possible: int, role: str = "") -> Why:
+        return Why(
+            Reason.NEVER_FITS,
+            f"asks {self._asks(ask)} together; the whole cluster, when empty, holds {possible} of {asked} {role or 'pods'}",
+            {"asked": asked, "possible": possible},
+        )
 
     def _too_large(self, ask: Ask) -> Why | None:
         """One share that no single card has free, though the node would do."""

@@ -130,7 +130,11 @@ class Tree:
 
     def open(self, name: QueueName) -> bool:
         """Whether the queue and all its parents take jobs."""
-        return all(self.queues[queue].state in {QueueState.OPEN, QueueState.UNKNOWN} for queue in self.path(name))
+        return all(self.takes_jobs(queue) for queue in self.path(name))
+
+    def takes_jobs(self, name: QueueName) -> bool:
+        """Whether the queue itself is not closed or closing; a state that nobody wrote yet counts as open."""
+        return self.queues[name].state in {QueueState.OPEN, QueueState.UNKNOWN}
 
     def over_capability(self, name: QueueName, amounts: Mapping[str, int]) -> tuple[QueueName, str, int, int] | None:
         """The first level whose capability these amounts would exceed: queue, resource, usage, capability."""

@@ -68,7 +68,7 @@ class Planner:
             len(unit.members),
             unit.charge.get("gpu", 0),
             -unit.gang.order,
-            str(unit.key),
+            unit.gang.key,  # equal units of one gang keep their order: the latest pod first
         )
 
     def best(self) -> Plan | None:

@@ -29,7 +29,7 @@ def hold_of(ask: Ask, tree: Tree, memory: CoreMemory, now: float) -> Held | None
             {"queue": gang.queue},
         )
     if not tree.open(gang.queue):
-        closed = next(name for name in tree.path(gang.queue) if not tree.open(name))
+        closed = next(name for name in tree.path(gang.queue) if not tree.takes_jobs(name))
         return Held(Reason.QUEUE_CLOSED, f"queue {closed} is closed and takes no jobs", {"queue": closed})
     unsupported = _unsupported(ask)
     if unsupported is not None:

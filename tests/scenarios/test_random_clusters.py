@@ -1,0 +1,158 @@
+"""Random clusters with running and waiting jobs: whatever happens, it settles, and nothing that must never happen does."""
+
+from collections import defaultdict
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.decide.memory import CoreMemory
+from muster.decide.placement.validate import validate
+from muster.decide.preemption import propose
+from muster.decide.scheduling import decide
+from muster.model.gangs import MemberState
+from muster.model.instructions import Pending, Place
+from muster.scenarios.check import check
+from muster.scenarios.format import Scenario
+from muster.scenarios.runner import MOST_ROUNDS, Runner, build, run
+
+KINDS = [
+    {"gpu": 1},
+    {"gpu": 2},
+    {"gpu": 1, "cpu": "2"},
+    {"cpu": "3"},
+    {"gpu_memory_mib": 400},
+    {"gpu_core_percent": 60},
+    {},
+]
+
+
+@st.composite
+def scenarios(draw):
+    nodes = [
+        {
+            "name": f"n{i}",
+            "cpu": draw(st.sampled_from(["4", "8"])),
+            "memory": "64Gi",
+            "gpus": draw(st.integers(1, 3)),
+            "gpu_memory_mib": 1000,
+            "labels": {"rack": f"r{draw(st.integers(0, 1))}"},
+        }
+        for i in range(draw(st.integers(1, 3)))
+    ]
+    shares = [
+        {"deserved": {"gpu": 2}},
+        {"deserved": {"gpu": 1}, "capability": {"gpu": 3}},
+        {},
+        {"deserved": {"cpu": "4"}},
+    ]
+    queues = [{"name": "top", **draw(st.sampled_from([{}, {"deserved": {"gpu": 3}}]))}]
+    queues += [
+        {
+            "name": name,
+            **draw(st.sampled_from([{}, {"parent": "top"}])),
+            **draw(st.sampled_from(shares)),
+            "reclaimable": draw(st.sampled_from([True, True, False])),
+        }
+        for name in ("qa", "qb")
+    ]
+    pending = []
+    for number in range(draw(st.integers(2, 6))):
+        tasks = [
+            {"role": f"w{part}", "replicas": draw(st.integers(1, 3)), "requests": draw(st.sampled_from(KINDS))}
+            for part in range(draw(st.sampled_from([1, 1, 2])))
+        ]
+        total = sum(task["replicas"] for task in tasks)
+        pending.append(
+            {
+                "job": f"job-{number}",
+                "queue": draw(st.sampled_from(["qa", "qb"])),
+                "priority": draw(st.sampled_from([0, 50, 100])),
+                "preemptible": draw(st.sampled_from([True, True, False])),
+                "min_available": draw(st.integers(1, total)),
+                "submit_order": number,
+                "topology": draw(st.sampled_from([{}, {}, {"required_level": "rack"}, {"preferred_level": "rack"}])),
+                "tasks": tasks,
+            }
+        )
+    data = {
+        "id": "random", "area": "idle", "about": "", "topology_levels": ["rack"], "nodes": nodes, "queues": queues,
+        "running": [], "pending": pending, "expect": {"cards": {"max_percent": 100}}, "confidence": "certain",
+    }  # fmt: skip
+    return msgspec.convert(data, Scenario), draw(st.integers(1, len(pending)))
+
+
+class Watched(Runner):
+    """A runner whose jobs arrive in two waves, and that checks every step."""
+
+    def __init__(self, scenario, first_wave):
+        super().__init__(scenario)
+        everything = build(scenario).gangs
+        self.later = everything[first_wave:]
+        self.snapshot = msgspec.structs.replace(self.snapshot, gangs=everything[:first_wave])
+
+    def arrive(self):
+        self.snapshot = msgspec.structs.replace(self.snapshot, gangs=(*self.snapshot.gangs, *self.later))
+
+
+@settings(max_examples=80, deadline=None)
+@given(scenarios())
+def test_two_waves_of_jobs_settle_with_every_card_and_gang_whole(drawn):
+    scenario, first_wave = drawn
+    runner = Watched(scenario, first_wave)
+    first = runner.run()
+    assert first.rounds < MOST_ROUNDS, "the first wave never settles"
+    runner.arrive()
+    outcome = runner.run()
+    assert outcome.rounds < MOST_ROUNDS, "the cluster never settles"
+    assert check(outcome) == []
+    assert not any(reason.code == "PLAN_REJECTED" for reason in outcome.reasons.values())
+    nonpreemptible = {gang.key for gang in outcome.snapshot.gangs if not gang.preemptible}
+    assert not {f"scenario/{one.job}" for one in outcome.evictions} & nonpreemptible
+
+
+@settings(max_examples=60, deadline=None)
+@given(scenarios())
+def test_a_plan_is_proven_needs_every_victim_and_never_breaks_a_gang(drawn):
+    scenario, first_wave = drawn
+    runner = Watched(scenario, first_wave)
+    runner.run()
+    runner.arrive()
+    state, memory = runner.snapshot, CoreMemory()
+    if any(isinstance(one, Place) for one in decide(state, memory, 1.0, runner.policy).instructions):
+        return
+    proposal = propose(state, memory, 1.0, runner.policy)
+    if proposal.plan is None:
+        return
+    plan = proposal.plan
+    gone = {uid for _, uid in plan.victims}
+    gangs = {gang.key: gang for gang in state.gangs}
+    hit = defaultdict(int)
+    for key, _ in plan.victims:
+        assert gangs[key].preemptible
+        hit[key] += 1
+        if plan.cause == "preempt":
+            assert gangs[key].priority < gangs[plan.gang].priority
+            assert gangs[key].queue == gangs[plan.gang].queue
+
+    def without(gang):
+        return msgspec.structs.replace(gang, members=tuple(m for m in gang.members if m.uid not in gone))
+
+    after = msgspec.structs.replace(state, gangs=tuple(without(gang) for gang in state.gangs))
+    place = Place(gang=plan.gang, gang_uid=gangs[plan.gang].uid, slots=plan.slots)
+    assert validate(after, [place], levels=state.topology_levels) == [], "the gang fits once the victims are gone"
+    for gang in after.gangs:
+        if hit[gang.key]:
+            left = [m for m in gang.members if m.state is MemberState.BOUND]
+            assert gang.complete or not left, "a victim is whole or gone"
+
+
+@settings(max_examples=30, deadline=None)
+@given(scenarios())
+def test_a_run_is_the_same_twice(drawn):
+    scenario, _ = drawn
+    one, two = run(scenario), run(scenario)
+    assert one.snapshot == two.snapshot
+    assert one.evictions == two.evictions
+    assert {k: v.code for k, v in one.reasons.items()} == {k: v.code for k, v in two.reasons.items()}
+    assert all(isinstance(reason, Pending) and reason.message for reason in one.reasons.values())
