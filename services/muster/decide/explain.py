@@ -171,13 +171,25 @@ class Explainer:
                     )
         over = tree.over_capability(ask.gang.queue, charge)
         if over is None:
-            return None
+            return self._guarantees(ask, charge)
         queue, resource, used, limit = over
         return Why(
             Reason.QUEUE_CAPABILITY,
             f"asks {format_amount(resource, charge[resource])}; queue {queue} uses {format_amount(resource, used)} "
             f"of its limit {format_amount(resource, limit)}",
             {"asked": charge[resource], "used": used, "capability": limit, "resource": resource, "queue": queue},
+        )
+
+    def _guarantees(self, ask: Ask, charge: Mapping[str, int]) -> Why | None:
+        over = self.work.tree.over_guarantees(ask.gang.queue, charge)
+        if over is None:
+            return None
+        resource, free, kept = over
+        return Why(
+            Reason.GUARANTEE_RESERVED,
+            f"asks {format_amount(resource, charge[resource])}; of {format_amount(resource, free)} free, "
+            f"{format_amount(resource, kept)} are guaranteed to other queues",
+            {"asked": charge[resource], "free": free, "guaranteed": kept, "resource": resource},
         )
 
     def _never(self, ask: Ask) -> Why | None:

@@ -29,6 +29,8 @@ class Reason(StrEnum):
     QUEUE_CLOSED = "QUEUE_CLOSED"
     QUEUE_CAPABILITY = "QUEUE_CAPABILITY"
     """The queue, or a parent, is at its limit now."""
+    GUARANTEE_RESERVED = "GUARANTEE_RESERVED"
+    """What is free is guaranteed to other queues."""
     NEVER_FITS = "NEVER_FITS"
     """Larger than the queue's limit or than the whole cluster."""
     TOO_FEW_PODS = "TOO_FEW_PODS"

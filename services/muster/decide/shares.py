@@ -110,6 +110,9 @@ class Tree:
             self.children[path[1] if len(path) > 1 else None].append(name)
         self.usage: dict[QueueName, Amounts] = {name: {} for name in self.queues}
         self.shares: dict[QueueName, dict[str, Fraction]] = {}
+        self.total: Amounts = {}
+        self.guaranteed: dict[QueueName, dict[str, Fraction]] = {}
+        """Guarantees that are kept free for their queues, scaled down together where they do not fit; see `reserve`."""
 
     def _path(self, name: QueueName) -> tuple[QueueName, ...]:
         path = [name]
@@ -146,6 +149,60 @@ class Tree:
                 if asked > 0 and used + asked > limit:
                     return queue, resource, used, limit
         return None
+
+    def reserve(self, total: Mapping[str, int]) -> None:
+        """Keep guarantees free out of this total: what children are guaranteed together never exceeds their parent's."""
+        self.total = dict(total)
+        if any(queue.guarantee for queue in self.queues.values()):
+            self._reserve(None, {name: Fraction(amount) for name, amount in total.items()})
+
+    def _reserve(self, parent: QueueName | None, limits: Mapping[str, Fraction]) -> None:
+        children = self.children.get(parent, [])
+        asked = {name: {r: Fraction(self._guarantee(name, r)) for r in limits} for name in children}
+        for name in children:
+            capability = self.queues[name].capability
+            scaled = {}
+            for resource, limit in limits.items():
+                together = sum((asked[one][resource] for one in children), Fraction(0))
+                part = asked[name][resource] * min(Fraction(1), limit / together) if together else Fraction(0)
+                most = capability.get(resource)
+                scaled[resource] = part if most is None else min(part, Fraction(most))
+            self.guaranteed[name] = scaled
+            self._reserve(name, scaled)
+
+    def _guarantee(self, name: QueueName, resource: str) -> int:
+        """Its own guarantee, at least what its children are guaranteed together."""
+        below = sum(self._guarantee(child, resource) for child in self.children.get(name, []))
+        return max(self.queues[name].guarantee.get(resource) or 0, below)
+
+    def over_guarantees(self, name: QueueName, amounts: Mapping[str, int]) -> tuple[str, int, int] | None:
+        """A resource whose free rest is guaranteed to other queues: resource, free, kept for others; None when all is well.
+
+        A queue is never kept from its own guarantee.
+        """
+        if not self.guaranteed:
+            return None
+        path = self.path(name)
+        for resource, asked in amounts.items():
+            if asked <= 0 or resource not in self.total:
+                continue
+            if all(self.usage[level].get(resource, 0) + asked <= self.guaranteed[level][resource] for level in path):
+                continue
+            kept = Fraction(0)
+            for number, level in enumerate(path):
+                parent = path[number + 1] if number + 1 < len(path) else None
+                for sibling in self.children[parent]:
+                    if sibling != level:
+                        used = self.usage[sibling].get(resource, 0)
+                        kept += max(Fraction(0), self.guaranteed[sibling][resource] - used)
+            free = self.total[resource] - sum(self.usage[top].get(resource, 0) for top in self.children[None])
+            if kept and free - asked < kept:
+                return resource, free, int(kept)
+        return None
+
+    def forbids(self, name: QueueName, amounts: Mapping[str, int]) -> bool:
+        """Whether a capability, or what others are guaranteed, forbids the queue these amounts."""
+        return self.over_capability(name, amounts) is not None or self.over_guarantees(name, amounts) is not None
 
     def room_below_capability(self, name: QueueName, amounts: Mapping[str, int]) -> int:
         """How many times these amounts still fit under every capability; a large number when nothing limits them."""
@@ -188,6 +245,11 @@ def tree_of(snapshot: Snapshot, room: Room) -> Tree:
         queue = queue_of.get(hold.gang)
         if queue is not None:
             tree.charge(queue, charge_at(room.fleet, hold.request, hold.node, hold.cards))
+    if any(queue.guarantee for queue in snapshot.queues):
+        total = total_of(room.fleet)
+        for occupant in snapshot.occupants:
+            add(total, charge_at(room.fleet, occupant.request, occupant.node, occupant.cards), -1)
+        tree.reserve(total)
     return tree
 
 

@@ -46,7 +46,7 @@ class Trial:
         """Where the gang's minimums would go, taken in the room; None when it does not fit or a capability forbids it."""
         mark = self.room.mark()
         landed = Greedy(self.room, self.packing, blocked=self.blocked).minimum(ask)
-        if landed is not None and self.tree.over_capability(ask.gang.queue, self.charge(ask, landed)) is None:
+        if landed is not None and not self.tree.forbids(ask.gang.queue, self.charge(ask, landed)):
             return landed
         self.room.rollback(mark)
         return None

@@ -144,6 +144,16 @@ class Problem:
         charges: dict[GangKey, Amounts] = {
             key: self.work.charge_of(saved.asks[key], landed) for key, landed in saved.landed.items()
         }
+        # What others are guaranteed is judged in the order in which gangs come, from nothing placed.
+        now, self.work.tree.usage = self.work.tree.usage, self.work.usage_before()
+        try:
+            for key, charge in charges.items():
+                queue = saved.asks[key].gang.queue
+                if self.work.tree.over_guarantees(queue, charge) is not None:
+                    return False
+                self.work.tree.charge(queue, charge)
+        finally:
+            self.work.tree.usage = now
         return all(
             sum(charge.get(limit.resource, 0) for key, charge in charges.items() if key in limit.gangs)
             <= max(limit.amount, 0)

@@ -44,7 +44,7 @@ class Round:
     def admit(self, ask: Ask) -> bool:
         """Place what the gang's minimums lack, under every capability; False leaves everything as it was."""
         gang = ask.gang
-        if self.tree.over_capability(gang.queue, least_charge(self.room, ask)) is not None:
+        if self.tree.forbids(gang.queue, least_charge(self.room, ask)):
             return False
         has_share = any(role.shape.request.share is not None for role in ask.roles)
         for largest_cards in (False, True) if has_share else (False,):
@@ -61,7 +61,7 @@ class Round:
         """Charge pods that are in the room already; False, with nothing charged, when a capability forbids it."""
         charge = self.charge_of(ask, landed)
         queue = ask.gang.queue
-        if self.tree.over_capability(queue, charge) is not None:
+        if self.tree.forbids(queue, charge):
             return False
         self.tree.charge(queue, charge)
         self.asks[ask.gang.key] = ask
@@ -71,7 +71,7 @@ class Round:
     def grow(self, ask: Ask, role_number: int) -> bool:
         """Place one pod more of a role."""
         queue = ask.gang.queue
-        if self.tree.over_capability(queue, smallest_charge(self.room.fleet, ask.roles[role_number].shape.request)):
+        if self.tree.forbids(queue, smallest_charge(self.room.fleet, ask.roles[role_number].shape.request)):
             return False
         mark = self.room.mark()
         landed = self.greedy().surplus(ask, self.landed.get(ask.gang.key, ()), role_number)
@@ -81,6 +81,10 @@ class Round:
             return True
         self.room.rollback(mark)
         return False
+
+    def usage_before(self) -> dict[QueueName, Amounts]:
+        """The queues' usage before this round placed anything."""
+        return _copied(self._usage)
 
     def save(self) -> Saved:
         """The present arrangement."""
