@@ -175,9 +175,9 @@ async def running(directory: Path, *, plan: Plan | None = None) -> AsyncIterator
             await rig.stop_all()
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    """One for the module: every test uses names of its own."""
+    """One for the session: every test uses names of its own."""
     async with running(tmp_path_factory.mktemp("rig")) as rig:
         yield rig
 

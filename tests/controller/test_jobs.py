@@ -78,14 +78,14 @@ async def test_a_namespaces_annotation_chooses_the_queue_unless_the_job_does(rig
         {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": "ai-training", "annotations": {"volcano.sh/queue": "counted-ns"}},
+            "metadata": {"name": "ai-lab", "annotations": {"volcano.sh/queue": "counted-ns"}},
         },
     )
-    make(rig, vcjob("silent", namespace="ai-training", replicas=1))
-    make(rig, vcjob("annotated", namespace="ai-training", replicas=1, annotations={"volcano.sh/job-queue": "other"}))
+    make(rig, vcjob("silent", namespace="ai-lab", replicas=1))
+    make(rig, vcjob("annotated", namespace="ai-lab", replicas=1, annotations={"volcano.sh/job-queue": "other"}))
 
     def queue_of(name):
-        groups = [g for g in rig.store.list(PODGROUPS, "ai-training") if g["metadata"]["name"].startswith(name)]
+        groups = [g for g in rig.store.list(PODGROUPS, "ai-lab") if g["metadata"]["name"].startswith(name)]
         return groups and groups[0]["spec"]["queue"]
 
     await eventually(lambda: queue_of("silent") and queue_of("annotated"))
@@ -94,21 +94,21 @@ async def test_a_namespaces_annotation_chooses_the_queue_unless_the_job_does(rig
 
 async def test_a_card_beside_a_share_is_taken_out_of_the_pod_and_told(rig):
     limits = {"nvidia.com/gpu": 1, "volcano.sh/gpu-memory": 5120, "volcano.sh/gpu-core": 30}
-    make(rig, vcjob("shared", replicas=1, limits=limits))
-    pod = (await eventually(lambda: mine(rig, "shared")))[0]
+    make(rig, vcjob("beside", replicas=1, limits=limits))
+    pod = (await eventually(lambda: mine(rig, "beside")))[0]
     asked = pod["spec"]["containers"][0]["resources"]["limits"]
     assert asked == {"volcano.sh/gpu-memory": "5120", "volcano.sh/gpu-core": "30"}
-    await eventually(lambda: any(reason == "CardsRewritten" for reason, _ in rig.events("default", "shared")))
+    await eventually(lambda: any(reason == "CardsRewritten" for reason, _ in rig.events("default", "beside")))
 
 
 async def test_a_unit_trap_holds_the_job_with_the_likely_meaning_and_makes_no_pods(rig):
-    make(rig, vcjob("unit-trap", replicas=1, limits={"nvidia.com/gpu": 0, "volcano.sh/gpu-memory": 12}))
-    await eventually(lambda: rig.phase("unit-trap") == "Pending")
-    state = rig.get(VCJOBS, "default", "unit-trap")["status"]["state"]
+    make(rig, vcjob("trapped", replicas=1, limits={"nvidia.com/gpu": 0, "volcano.sh/gpu-memory": 12}))
+    await eventually(lambda: rig.phase("trapped") == "Pending")
+    state = rig.get(VCJOBS, "default", "trapped")["status"]["state"]
     assert state["reason"] == "UNIT_TRAP"
     assert "12 is 12 MiB; a card here has 81920. Did you mean 12288 (12 GiB)?" in state["message"]
-    await eventually(lambda: any("Did you mean 12288" in message for _, message in rig.events("default", "unit-trap")))
-    assert mine(rig, "unit-trap") == []
+    await eventually(lambda: any("Did you mean 12288" in message for _, message in rig.events("default", "trapped")))
+    assert mine(rig, "trapped") == []
 
 
 async def test_a_batch_job_with_annotations_becomes_one_gang_with_that_minimum(rig):
@@ -116,7 +116,7 @@ async def test_a_batch_job_with_annotations_becomes_one_gang_with_that_minimum(r
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": "bert-train-job",
+            "name": "annotated-job",
             "namespace": "default",
             "annotations": {"volcano.sh/job-min-available": "4", "volcano.sh/job-queue": "train-prod"},
         },
@@ -138,7 +138,7 @@ async def test_a_batch_job_with_annotations_becomes_one_gang_with_that_minimum(r
     assert (group["spec"]["minMember"], group["spec"]["queue"]) == (4, "train-prod")
 
     def joined():
-        pods = mine(rig, "bert-train-job")
+        pods = mine(rig, "annotated-job")
         groups = {(pod["metadata"].get("annotations") or {}).get("scheduling.k8s.io/group-name") for pod in pods}
         return len(pods) == 8 and groups == {name}
 

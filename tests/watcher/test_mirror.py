@@ -73,3 +73,18 @@ def test_whoever_applies_the_publications_holds_what_was_listed_last(changes, li
     apply(held.listed(KIND["pod"], [raw("pod", name, 9) for name in sorted(listed)], "9"))
     assert set(state) == {f"ns/{name}" for name in listed}
     assert len(held) == len(listed)
+
+
+def test_one_odd_object_does_not_hide_the_others():
+    held = mirror()
+    odd = raw("pod", "odd", spec={"containers": [{"resources": {"limits": {"cpu": "much"}}}]})
+    publications = held.listed(KIND["pod"], [odd, raw("pod", "good")], "9")
+    assert [item.key for item in publications] == ["ns/good"]
+    assert [(skipped.key, "much" in skipped.error) for skipped in held.skipped] == [("ns/odd", True)]
+
+
+def test_an_object_that_turns_odd_stays_as_it_was():
+    held = mirror()
+    held.changed(KIND["pod"], raw("pod", "a"))
+    odd = raw("pod", "a", 2, spec={"containers": [{"resources": {"limits": {"cpu": "much"}}}]})
+    assert held.listed(KIND["pod"], [odd], "9") == ()

@@ -140,15 +140,16 @@ class Follower:
         sent = 0
         while sent < len(publications):
             rest = publications[sent:]
+            before = self.publisher.sequence
             try:
                 await self.publisher.publish(rest)
             except MessageTooLargeError as error:
-                # All before it are stored: `publish` stops at the first that is too large.
-                number = next(n for n, item in enumerate(rest) if str(item.key) and self._is_too_large(item))
-                self._log.error(
-                    "an object is too large for STATE and is left out", key=rest[number].key, error=str(error)
-                )
-                self._mirror.forget(rest[number].kind, rest[number].key)
+                # Each message that was sent has moved the sequence by one; the next is the one that is too large.
+                number = self.publisher.sequence - before
+                place = rest[number]
+                self._log.error("an object is too large for STATE", kind=place.kind, key=place.key, error=str(error))
+                self._metrics.malformed.labels(place.kind).inc()
+                self._mirror.forget(place.kind, place.key)
                 sent += number + 1
             else:
                 sent = len(publications)
@@ -160,27 +161,23 @@ class Follower:
         if publications:
             self._metrics.lag.observe(now - batch[0].at)
 
-    def _is_too_large(self, item: Publication) -> bool:
-        return item.object is not None and len(msgspec.json.encode(item.object)) > self.publisher.bus.max_payload // 2
-
     def _publications(self, received: Received) -> tuple[Publication, ...]:
         kind, change = received.kind, received.change
-        try:
-            match change:
-                case Listed():
-                    return self._mirror.listed(kind, change.items, change.resource_version)
-                case Changed():
-                    return self._mirror.changed(kind, change.object)
-                case Deleted():
-                    return self._mirror.deleted(kind, change.key, change.resource_version)
-                case Fresh() | Unserved():
-                    return ()
-        except ValueError as error:
-            # An object that the API server let pass and that cannot be: what was known of it stays.
-            key = change.object.metadata.key if isinstance(change, Changed) else ""
-            self._metrics.malformed.labels(kind.name).inc()
-            self._log.error("an object cannot be projected and is skipped", kind=kind.name, key=key, error=str(error))
-        return ()
+        publications: tuple[Publication, ...] = ()
+        match change:
+            case Listed():
+                publications = self._mirror.listed(kind, change.items, change.resource_version)
+            case Changed():
+                publications = self._mirror.changed(kind, change.object)
+            case Deleted():
+                publications = self._mirror.deleted(kind, change.key, change.resource_version)
+            case Fresh() | Unserved():
+                pass
+        for skipped in self._mirror.skipped:
+            self._metrics.malformed.labels(skipped.kind).inc()
+            self._log.error("an object cannot be projected", kind=skipped.kind, key=skipped.key, error=skipped.error)
+        self._mirror.skipped.clear()
+        return publications
 
     def _note(self, received: Received) -> None:
         """Move freshness on: everything up to this change is in STATE."""

@@ -22,6 +22,14 @@ _encoder = msgspec.json.Encoder()
 OWN: frozenset[StateKind] = frozenset({"clock", "epoch"})
 
 
+class Skipped(msgspec.Struct, frozen=True):
+    """An object that could not be projected; STATE keeps what it holds of it."""
+
+    kind: str
+    key: str
+    error: str
+
+
 def digest(projected: msgspec.Struct, *, ignore_version: bool) -> bytes:
     """A short fingerprint of what readers would see."""
     if ignore_version:
@@ -36,6 +44,8 @@ class Mirror:
         """Nothing is held yet."""
         self._ignored = {kind.state_kind for kind in kinds if kind.ignore_version}
         self._held: dict[Place, bytes] = {}
+        self.skipped: list[Skipped] = []
+        """Objects that could not be projected since this was last emptied."""
 
     def loaded(self, stored: Mapping[Place, Stored]) -> None:
         """Take over what STATE holds; what could not be read there is published anew."""
@@ -47,8 +57,12 @@ class Mirror:
 
     def changed(self, kind: Watched, raw: Any) -> tuple[Publication, ...]:
         """An object is new or differs; () when readers would see no difference."""
-        projected = kind.project(raw)
         key = kind.key(raw.metadata.key)
+        try:
+            projected = kind.project(raw)
+        except Exception as error:  # noqa: BLE001  (whatever is odd about one object must not hide the others)
+            self.skipped.append(Skipped(kind=kind.name, key=key, error=f"{type(error).__name__}: {error}"))
+            return ()
         place = (kind.state_kind, key)
         fingerprint = digest(projected, ignore_version=kind.ignore_version)
         if self._held.get(place) == fingerprint:
