@@ -74,6 +74,10 @@ class Room:
         """Whole or shared cards in use that the node does not list any more."""
         self.ports: dict[int, frozenset[tuple[str, int, str]]] = {}
         self._journal: list[Taken] = []
+        self.changed: list[int] = []
+        """Rows in the order of their changes, rolled back ones again: what was derived before is renewed from its end."""
+        self.derived: dict[object, tuple[int, Ints]] = {}
+        """What others derived from the room: how far `changed` was read, and the value by row."""
         self._load(held)
         untouched = (fleet.card_usable & (self.card_users == 0)).sum(axis=1)
         touched = (self.card_users > 0).sum(axis=1) + self.lost_users
@@ -162,6 +166,7 @@ class Room:
         while len(self._journal) > mark:
             taken = self._journal.pop()
             row = taken.row
+            self.changed.append(row)
             self.free[row] = taken.free
             self.card_memory[row] = taken.card_memory
             self.card_core[row] = taken.card_core
@@ -173,6 +178,7 @@ class Room:
                 self.ports[row] = taken.ports
 
     def _record(self, row: int) -> None:
+        self.changed.append(row)
         self._journal.append(
             Taken(
                 row,

@@ -16,6 +16,7 @@ from muster.model.pods import NodeTerm, Request, Requirement, Shape, Toleration
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 UNBOUNDED = np.int64(1 << 40)
+EVERY_ROW = slice(None)
 
 
 class Admission(NamedTuple):
@@ -186,45 +187,63 @@ def preference(fleet: Fleet, shape: Shape) -> Ints:
     return found
 
 
-def share_fits(room: Room, request: Request) -> Ints:
+def share_fits(room: Room, request: Request, rows: Ints | slice = EVERY_ROW) -> Ints:
     """How many shares of the request each card [row, position] takes by its free memory and core; fresh cards included."""
     share = request.share
     assert share is not None
-    usable = room.fleet.card_usable
-    fits = np.where(usable, UNBOUNDED, 0)
-    if share.memory_mib > 0:
-        fits = np.minimum(fits, room.card_memory // share.memory_mib)
-    if share.core_percent > 0:
-        fits = np.minimum(fits, room.card_core // share.core_percent)
+    usable, core = room.fleet.card_usable[rows], room.card_core[rows]
     if share.memory_mib <= 0 and share.core_percent <= 0:
         # A share without any limit is one user of a card that nobody holds whole.
-        fits = np.where(usable & (room.card_core > 0), UNBOUNDED, 0)
-    return np.asarray(np.clip(fits, 0, UNBOUNDED), dtype=np.int64)
+        return np.where(usable & (core > 0), UNBOUNDED, 0)
+    fits = np.where(usable, UNBOUNDED, 0)
+    if share.memory_mib > 0:
+        fits = np.minimum(fits, room.card_memory[rows] // share.memory_mib)
+    if share.core_percent > 0:
+        fits = np.minimum(fits, core // share.core_percent)
+    return np.maximum(fits, 0)
 
 
 def capacity(room: Room, shape: Shape, rows: Mask | None = None) -> Ints:
-    """How many pods of the shape fit on each row now; 0 where a predicate (or ``rows``) refuses it."""
-    fleet, request = room.fleet, shape.request
-    allowed = admission(fleet, shape).rows
-    if rows is not None:
-        allowed = allowed & rows
-    vector = fleet.vector(request)
-    if vector is None or not fleet.size:
+    """How many pods of the shape fit on each row now; 0 where a predicate (or ``rows``) refuses it.
+
+    Kept with the room and renewed only for rows that changed since the last time it was asked for.
+    """
+    fleet = room.fleet
+    if not fleet.size or fleet.vector(shape.request) is None:
         return np.zeros(fleet.size, dtype=np.int64)
-    fits = np.where(allowed, room.free[:, PODS], 0)
+    known = room.derived.get(shape)
+    if known is None:
+        fits = _fits(room, shape, EVERY_ROW)
+    else:
+        since, fits = known
+        renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
+        if renewed.size:
+            fits = fits.copy()
+            fits[renewed] = _fits(room, shape, renewed)
+    room.derived[shape] = (len(room.changed), fits)
+    return fits if rows is None else np.where(rows, fits, 0)
+
+
+def _fits(room: Room, shape: Shape, rows: Ints | slice) -> Ints:
+    fleet, request = room.fleet, shape.request
+    vector = fleet.vector(request)
+    assert vector is not None
+    free = room.free[rows]
+    fits = np.where(admission(fleet, shape).rows[rows], free[:, PODS], 0)
     for dimension in np.flatnonzero(vector):
         if dimension != PODS:
-            fits = np.minimum(fits, room.free[:, dimension] // vector[dimension])
+            fits = np.minimum(fits, free[:, dimension] // vector[dimension])
     if request.share is not None:
-        fits = np.minimum(fits, _share_capacity(room, request))
+        fits = np.minimum(fits, _share_capacity(room, request, rows))
     elif request.cards:
-        fits = np.minimum(fits, room.whole_free // request.cards)
+        fits = np.minimum(fits, room.whole_free[rows] // request.cards)
     if shape.host_ports:
         fits = np.minimum(fits, 1)
-        for row, used in room.ports.items():
-            if ports_clash(shape.host_ports, used):
-                fits[row] = 0
-    return np.asarray(np.clip(fits, 0, None), dtype=np.int64)
+        numbers = np.arange(fleet.size)[rows].tolist()
+        for place, row in enumerate(numbers):
+            if row in room.ports and ports_clash(shape.host_ports, room.ports[row]):
+                fits[place] = 0
+    return np.maximum(fits, 0)
 
 
 def ports_clash(wanted: tuple[tuple[str, int, str], ...], used: frozenset[tuple[str, int, str]]) -> bool:
@@ -239,11 +258,11 @@ def ports_clash(wanted: tuple[tuple[str, int, str], ...], used: frozenset[tuple[
     return False
 
 
-def _share_capacity(room: Room, request: Request) -> Ints:
-    fits = share_fits(room, request)
-    fresh = room.untouched()
+def _share_capacity(room: Room, request: Request, rows: Ints | slice) -> Ints:
+    fits = share_fits(room, request, rows)
+    fresh = room.untouched()[rows]
     partial = np.where(fresh, 0, fits).sum(axis=1)
     # Fresh cards count only as far as the kubelet still offers untouched ones; which of them does not matter when equal.
     ordered = -np.sort(-np.where(fresh, fits, 0), axis=1)
-    offered = np.arange(room.fleet.width)[None, :] < room.whole_free[:, None]
+    offered = np.arange(room.fleet.width)[None, :] < room.whole_free[rows][:, None]
     return np.asarray(partial + np.where(offered, ordered, 0).sum(axis=1), dtype=np.int64)
