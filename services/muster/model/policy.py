@@ -36,7 +36,17 @@ class Solver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     deterministic_seconds: float = 0.2
     wall_seconds: float = 2.0
     exact_max_variables: int = 4000
-    """Above this many class × node variables the exact model is not built."""
+    """Above this many class × node variables the exact model is not built; the slot-profile engine takes over."""
+    batch_deterministic_seconds: float = 0.1
+    """Of the engine for one decision; one deterministic second is about four of wall time on two shared cores."""
+    batch_step_seconds: float = 0.03
+    """Deterministic seconds of one problem at the most."""
+    batch_max_variables: int = 3000
+    """Above this many variables the slot-profile model is solved by subsets of domains."""
+    batch_subset_domains: int = 12
+    """Domains (racks) of one subset."""
+    batch_subset_gangs: int = 30
+    """Waiting gangs that one subset may add."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -89,6 +89,22 @@ class Greedy:
                 return landed[0]
         return None
 
+    def beside(
+        self, ask: Ask, placed: Sequence[Landed], counts: Sequence[tuple[int, int]]
+    ) -> list[Landed] | None:
+        """Pods of more roles, as (role, pods), in the domain where others of the gang were placed; all or none."""
+        mark = self.room.mark()
+        everyone = [*self._rows_of(ask.standing), *(landed.row for landed in placed)]
+        rows = self._bound(resolve(self.room.fleet, ask.gang.topology), everyone)
+        landed: list[Landed] = []
+        for number, count in counts:
+            more = self._role_in_domain(number, ask.roles[number], count, rows, None)
+            if more is None:
+                self.room.rollback(mark)
+                return None
+            landed += more
+        return landed
+
     def _rows_of(self, names: Sequence[NodeName]) -> list[int]:
         row_of = self.room.fleet.row_of
         return [row_of[name] for name in names if name in row_of]

@@ -1,0 +1,47 @@
+"""How much the engine may think: deterministic seconds, with a wall-clock net.
+
+Deterministic seconds count the solver's own steps, so the same snapshot has the same answer on any machine (one of them is
+about four seconds of wall time on two shared cores). Building a problem is charged by its variables. The net is the sum of the
+wall times that the solver's responses tell: the core has no clock, and a recorded response replays exactly.
+"""
+
+from typing import Any
+
+from muster.decide.placement.solver import parameters_of
+from muster.model.policy import Solver
+
+PER_PROBLEM = 0.0005
+PER_VARIABLE = 2e-6
+RELATIVE_GAP = 1e-4
+
+
+class Budget:
+    """What is left of one decision's thinking."""
+
+    def __init__(self, policy: Solver, *, factor: float = 1.0) -> None:
+        self.policy = policy
+        self.deterministic = policy.batch_deterministic_seconds * factor
+        self.wall = policy.wall_seconds
+        self.solves = 0
+
+    @property
+    def left(self) -> bool:
+        """Whether another problem may be begun."""
+        return self.deterministic > 0 and self.wall > 0
+
+    def parameters(self, *, most: float | None = None) -> Any:
+        """Parameters of the next solve, of ``most`` deterministic seconds at the most."""
+        parameters = parameters_of(self.policy)
+        step = self.policy.batch_step_seconds if most is None else most
+        parameters.max_deterministic_time = max(1e-4, min(self.deterministic, step))
+        parameters.max_time_in_seconds = max(1e-3, self.wall)
+        parameters.relative_gap_limit = RELATIVE_GAP
+        return parameters
+
+    def spend(self, response: Any, variables: int) -> None:
+        """Charge one problem."""
+        self.solves += 1
+        self.deterministic -= PER_PROBLEM + variables * PER_VARIABLE
+        if response is not None:
+            self.deterministic -= float(response.deterministic_time)
+            self.wall -= float(response.wall_time)

@@ -1,0 +1,197 @@
+"""Gangs as demands on slots.
+
+entry   a gang with a topology wish: counts per role and pool, all of it or nothing
+bag     equal gangs without a wish: how many of them run; their pods are told apart only by kind (size, mask)
+aside   a gang that slots cannot tell: shares, host ports, hungry roles, wishes down to the node. Where the greedy put it,
+it stays, and its room is not in the profile; where it was not placed, the fix-up tries it
+follower   a role without cards in a gang that slots can tell: it is placed by true capacity after the cards
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from muster.decide.asks import Ask
+from muster.decide.placement.engine.profile import slot_size, tellable
+from muster.decide.placement.exact import Item
+from muster.decide.placement.greedy import Landed
+from muster.decide.room import Room
+from muster.decide.topology import NODE_NAMES, resolve
+from muster.model.pods import Shape
+from muster.model.units import GangKey, NodeName
+
+
+class Kind(NamedTuple):
+    """What a pod without a topology wish is to the profile."""
+
+    size: int
+    mask: int
+
+
+class Part(NamedTuple):
+    """A role's pods in the minimum phase."""
+
+    role: int
+    shape: Shape
+    size: int
+    least: int
+    most: int
+    required: int | None
+    """Own topology levels of the role."""
+    preferred: int | None
+
+
+class Entry(NamedTuple):
+    """A gang with a topology wish."""
+
+    item: Item
+    parts: tuple[Part, ...]
+    minimum: int
+    """Pods with cards of the minimum phase."""
+    required: int | None
+    preferred: int | None
+    followers: tuple[tuple[int, int], ...]
+    """(role, pods) without cards."""
+
+
+class Bag(NamedTuple):
+    """Equal gangs without a wish, in the order in which they are admitted."""
+
+    items: tuple[Item, ...]
+    parts: tuple[Part, ...]
+    fixed: int
+    """The first so many must be admitted."""
+    value: int
+    followers: tuple[tuple[int, int], ...]
+
+
+class Demands(NamedTuple):
+    """A batch in terms of slots."""
+
+    entries: tuple[Entry, ...]
+    bags: tuple[Bag, ...]
+    aside: tuple[Item, ...]
+
+
+def levels_wished(room: Room, asks: Iterable[Ask]) -> set[int]:
+    """Every topology level that a gang or role of these names."""
+    found: set[int] = set()
+    for ask in asks:
+        for wish in (ask.gang.topology, *(role.topology for role in ask.roles)):
+            resolved = resolve(room.fleet, wish)
+            found |= {level for level in (resolved.required, resolved.preferred) if level is not None}
+    return {level for level in found if not _is_node(room, level)}
+
+
+def _is_node(room: Room, level: int) -> bool:
+    levels = room.fleet.levels
+    return level >= len(levels) or levels[level].rpartition("/")[2] in NODE_NAMES
+
+
+def can_be_told(room: Room, ask: Ask, ordinary: frozenset[Shape]) -> bool:
+    """Whether slots can tell this gang's minimum phase."""
+    asked = [role for role in ask.roles if role.waiting and (role.need or ask.need)]
+    if not any(role.shape.request.cards for role in asked):
+        return False
+    for role in asked:
+        if role.shape.request.cards or role.shape.request.share is not None:
+            if not tellable(role.shape) or role.shape not in ordinary:
+                return False
+        elif role.shape.host_ports:
+            return False
+    for wish in (ask.gang.topology, *(role.topology for role in ask.roles)):
+        resolved = resolve(room.fleet, wish)
+        if resolved.unknown or any(
+            level is not None and _is_node(room, level) for level in (resolved.required, resolved.preferred)
+        ):
+            return False
+    return True
+
+
+def demands_of(
+    room: Room,
+    items: Sequence[Item],
+    *,
+    ordinary: frozenset[Shape],
+    landed: Mapping[GangKey, Sequence[Landed]],
+    aside: frozenset[GangKey],
+) -> Demands:
+    """Sort the items into entries, bags and those that stand aside."""
+    entries: list[Entry] = []
+    apart: list[Item] = []
+    alike: dict[object, list[tuple[Item, tuple[Part, ...], tuple[tuple[int, int], ...]]]] = defaultdict(list)
+    for item in items:
+        ask = item.ask
+        if ask.gang.key in aside or not can_be_told(room, ask, ordinary):
+            apart.append(item)
+            continue
+        wish = resolve(room.fleet, ask.gang.topology)
+        wished = wish.required is not None or wish.preferred is not None
+        parts, followers = _parts(room, ask, landed.get(ask.gang.key))
+        if wished or any(part.required is not None or part.preferred is not None for part in parts):
+            minimum = ask.minimum - sum(count for _, count in followers)
+            entries.append(Entry(item, parts, minimum, wish.required, wish.preferred, followers))
+        else:
+            exact = _settled(ask, parts, landed.get(ask.gang.key), sum(count for _, count in followers))
+            key = (ask.gang.queue, ask.gang.priority, ask.gang.broken, exact, followers, item.value.bit_length())
+            alike[key].append((item, exact, followers))
+    bags = []
+    for same in alike.values():
+        inside = sorted(same, key=lambda one: (not one[0].fixed, -one[0].value))
+        bags.append(
+            Bag(
+                items=tuple(item for item, _, _ in inside),
+                parts=inside[0][1],
+                fixed=sum(item.fixed for item, _, _ in inside),
+                value=min(item.value for item, _, _ in inside),
+                followers=inside[0][2],
+            )
+        )
+    return Demands(tuple(entries), tuple(bags), tuple(apart))
+
+
+def _parts(
+    room: Room, ask: Ask, landed: Sequence[Landed] | None
+) -> tuple[tuple[Part, ...], tuple[tuple[int, int], ...]]:
+    """The roles with cards, and how many pods of the roles without; where the greedy placed it, the counts are its own."""
+    flexible = ask.need - sum(role.need for role in ask.roles)
+    followers = []
+    for number, role in enumerate(ask.roles):
+        if role.shape.request.cards or not role.waiting:
+            continue
+        if landed is not None:
+            count = sum(one.role == number for one in landed)
+        else:
+            count = role.need + max(0, min(flexible, len(role.waiting) - role.need))
+        flexible -= count - role.need
+        if count:
+            followers.append((number, count))
+    parts = []
+    for number, role in enumerate(ask.roles):
+        if not role.shape.request.cards:
+            continue
+        most = role.need + max(0, min(flexible, len(role.waiting) - role.need))
+        if most:
+            wish = resolve(room.fleet, role.topology)
+            size = slot_size(role.shape.request.cards)
+            parts.append(Part(number, role.shape, size, role.need, most, wish.required, wish.preferred))
+    return tuple(parts), tuple(followers)
+
+
+def _settled(ask: Ask, parts: Sequence[Part], landed: Sequence[Landed] | None, followers: int) -> tuple[Part, ...]:
+    """Exact counts per role for a gang without a wish: as the greedy placed it, else the smallest slots first."""
+    if landed is not None:
+        counts = {part.role: sum(one.role == part.role for one in landed) for part in parts}
+    else:
+        counts = {part.role: part.least for part in parts}
+        left = ask.minimum - followers - sum(counts.values())
+        for part in sorted(parts, key=lambda one: (one.size, one.role)):
+            more = min(left, part.most - part.least)
+            counts[part.role] += more
+            left -= more
+    return tuple(part._replace(least=counts[part.role], most=counts[part.role]) for part in parts if counts[part.role])
+
+
+def rows_named(room: Room, names: Iterable[NodeName]) -> list[int]:
+    """Rows of the nodes that exist."""
+    return [room.fleet.row_of[name] for name in names if name in room.fleet.row_of]

@@ -1,0 +1,100 @@
+"""Counts per pool become pods on nodes and cards: largest slots first, each on the node with the least effective room that holds it.
+
+Because slot sizes divide each other, a pod of k takes exactly k' ÷ k … slots of every smaller size wherever it is put, so what
+the profile promised is always found. Roles without cards follow, by true capacity and within the gang's domain; a gang whose
+followers find no room is left out.
+"""
+
+import bisect
+from collections import defaultdict
+from collections.abc import Iterator
+
+from muster.decide.asks import Ask
+from muster.decide.placement.engine.demands import Kind
+from muster.decide.placement.engine.plan import Batch, Plan
+from muster.decide.placement.greedy import Greedy, Landed
+from muster.decide.room import Room
+from muster.model.units import GangKey
+
+Owner = tuple[int, int] | Kind
+"""An entry with its part, or a kind."""
+
+
+def rows_of(batch: Batch, plan: Plan) -> dict[Owner, list[int]]:
+    """A row for every pod of the plan; raises AssertionError when the profile promised what is not there."""
+    pools = batch.pools
+    wanted: list[list[tuple[int, Owner, int]]] = [[] for _ in range(pools.count)]
+    for number, counts in plan.placed.items():
+        parts = batch.demands.entries[number].parts
+        for (at, pool), count in counts.items():
+            wanted[pool].append((parts[at].size, (number, at), count))
+    for kind, flow in plan.flows.items():
+        for pool in flow.nonzero()[0].tolist():
+            wanted[pool].append((kind.size, kind, int(flow[pool])))
+    result: dict[Owner, list[int]] = defaultdict(list)
+    for pool, inside in enumerate(wanted):
+        rooms = sorted((int(pools.free[row]), row) for row in pools.rows[pool].tolist()) if inside else []
+        for size, owner, count in sorted(inside, key=lambda one: -one[0]):
+            for _ in range(count):
+                at = bisect.bisect_left(rooms, (size, -1))
+                assert at < len(rooms), f"no slot of {size} in pool {pool}: the profile promised one"
+                free, row = rooms.pop(at)
+                if free > size:
+                    bisect.insort(rooms, (free - size, row))
+                result[owner].append(row)
+    return result
+
+
+def landed_of(batch: Batch, plan: Plan) -> Iterator[tuple[Ask, list[Landed]]]:
+    """Every admitted gang with its pods with cards, cards not yet chosen."""
+    rows = rows_of(batch, plan)
+    for number in plan.placed:
+        entry = batch.demands.entries[number]
+        yield (
+            entry.item.ask,
+            [
+                Landed(part.role, row, ())
+                for at, part in enumerate(entry.parts)
+                for row in sorted(rows.get((number, at), ()))
+            ],
+        )
+    waiting = {kind: iter(rows[kind]) for kind in plan.flows}
+    for bag, admitted in zip(batch.demands.bags, plan.admitted, strict=True):
+        for item in bag.items[:admitted]:
+            landed = []
+            for part in bag.parts:
+                source = waiting[batch.kind(part)]
+                landed += [Landed(part.role, next(source), ()) for _ in range(part.most)]
+            yield item.ask, landed
+
+
+def take_cards(room: Room, ask: Ask, landed: list[Landed]) -> list[Landed]:
+    """Take the room of these pods and choose their cards."""
+    result = []
+    for one in landed:
+        shape = ask.roles[one.role].shape
+        cards = room.whole_cards(one.row, shape.request.cards)
+        room.take(one.row, shape.request, cards, ports=shape.host_ports)
+        result.append(Landed(one.role, one.row, cards))
+    return result
+
+
+def arrange(batch: Batch, plan: Plan, greedy: Greedy) -> dict[GangKey, tuple[Ask, list[Landed]]]:
+    """The plan on nodes, taken in the room; gangs whose followers find no room are missing."""
+    room = batch.room
+    standing = {ask.gang.key: (ask, take_cards(room, ask, landed)) for ask, landed in landed_of(batch, plan)}
+    followers = [(entry.item.ask, entry.followers) for entry in batch.demands.entries if entry.followers]
+    followers += [(item.ask, bag.followers) for bag in batch.demands.bags if bag.followers for item in bag.items]
+    for ask, roles in followers:
+        if ask.gang.key not in standing:
+            continue
+        landed = standing[ask.gang.key][1]
+        more = greedy.beside(ask, landed, roles)
+        if more is not None:
+            landed += more
+            continue
+        for one in landed:
+            shape = ask.roles[one.role].shape
+            room.give(one.row, shape.request, one.cards, ports=shape.host_ports)
+        del standing[ask.gang.key]
+    return standing
