@@ -168,6 +168,8 @@ class Scheduler:
     async def _lead(self, lease: Lease) -> None:
         incarnation = await self._prepare_ledger()
         while not self._ledger.ready:
+            if await missing_streams(self._bus, (StreamName.LEDGER,)):
+                return  # lost again since: the next time it is made anew
             await asyncio.sleep(0.05)
         leadership = Leadership(
             world=self._world,
