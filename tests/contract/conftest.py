@@ -7,7 +7,11 @@ import pytest
 
 from tests.contract.api import Api, connect
 
-CLUSTER = pytest.mark.skipif("KUBECONFIG" not in os.environ, reason="KUBECONFIG names no cluster")
+SERVERS = [
+    pytest.param("simulated", id="simulated server"),
+    *([pytest.param("cluster", id="cluster of KUBECONFIG")] if os.environ.get("KUBECONFIG") else []),
+]
+"""Without KUBECONFIG there is one server; `./dev test` says so."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -18,10 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(
     scope="session",
-    params=[
-        pytest.param("simulated", id="simulated server"),
-        pytest.param("cluster", id="cluster of KUBECONFIG", marks=CLUSTER),
-    ],
+    params=SERVERS,
 )
 async def kubeconfig(request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """Path of a kubeconfig with admin rights."""
