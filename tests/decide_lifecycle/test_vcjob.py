@@ -280,6 +280,25 @@ def test_which_queue_a_job_belongs_to(written, annotations, expected):
     assert group.document["spec"]["queue"] == expected
 
 
+def test_more_replicas_of_a_running_job_are_made_and_are_no_eviction():
+    world = world_with(replicas=2, minAvailable=2, policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+    world.settle()
+    for number in range(2):
+        world.set_pod(f"job-worker-{number}", "Running")
+    world.settle()
+    changed = job_document(replicas=3, minAvailable=2, policies=[{"event": "PodEvicted", "action": "RestartJob"}])
+    world.put(VCJOBS, {**world.objects[VCJOBS, "default", "job"], "spec": changed["spec"]})
+    world.settle()
+    assert len(world.pods()) == 3
+    assert "retryCount" not in world.job("job").status
+
+
+def test_a_status_is_written_over_the_version_that_was_judged_only():
+    world = world_with()
+    patches = [action for action in world.actions() if isinstance(action, Patch)]
+    assert [patch.resource_version for patch in patches] == [world.job("job").resource_version]
+
+
 STEPS = st.lists(st.tuples(st.sampled_from(["Running", "Succeeded", "Failed", "gone"]), st.integers(0, 2)), max_size=8)
 POLICIES = st.sampled_from(
     [
