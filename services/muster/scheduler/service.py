@@ -107,8 +107,9 @@ class Scheduler:
                 self._world.apply(change)
                 changed = changed or change.kind not in {"clock", "epoch"}
             self._telemetry.state_messages.inc(len(batch.changes))
+            waited = self._waiting_for_clock()
             self._book.saw_pods(self.pod_freshness)
-            if changed or batch.reset or self._waiting_for_clock():
+            if changed or batch.reset or waited:
                 self._wake()
 
     def _waiting_for_clock(self) -> bool:
