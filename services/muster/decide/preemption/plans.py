@@ -2,27 +2,33 @@
 
 Units are added in the order of what they cost until the gang fits and the law allows it, then every unit that is not needed
 is dropped again. This is tried with several orders: by cost alone, with the largest first among equal priorities (one large job
-may do instead of two small ones), and for each promising node with what stands there first; the cheapest plan stays. Nothing is proposed that was not placed whole in the trial.
+may do instead of two small ones), and for each promising node, or domain, with what stands there first; the cheapest plan
+stays. Nothing is proposed that was not placed whole in the trial.
 
-Cost: the highest priority that is hit first, then what donors fall below their claims, gangs ended, pods, cards; then the lower queue priority, the queue further
-above its share.
+Cost: the highest priority that is hit first, then what donors fall below their claims, gangs ended, pods, cards; then the lower
+queue priority, the queue further above its share.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from muster.decide.asks import Ask
-from muster.decide.fleet import Ints
-from muster.decide.placement.feasibility import admission
+from muster.decide.placement.feasibility import admission, capacity
 from muster.decide.placement.greedy import Landed
 from muster.decide.preemption.law import below_common, donor_above, in_queue, lawful, reclaimable
 from muster.decide.preemption.trial import Trial
 from muster.decide.preemption.victims import Unit, may_leave, over_share, surplus_left, unit_of, units_of
 from muster.decide.shares import smallest_charge
+from muster.decide.topology import domains, resolve
 from muster.model.gangs import Gang, Member
 from muster.model.units import GangKey
 
-MOST_NODES_TRIED = 24
+MOST_PLACES_TRIED = 24
+EVERY_STEP = 16
+LONG_PLAN = 64
 
 Cost = tuple[tuple[int, float, int, int, int, int, float], ...]
 
@@ -77,54 +83,90 @@ class Planner:
             return None
         best: Plan | None = None
         largest = sorted(self.units, key=lambda unit: (unit.gang.priority, unit.core, -unit.charge.get("gpu", 0)))
-        for order in [self.units, largest, *self._orders_by_node()]:
+        for order in [self.units, largest, *self._orders_by_place()]:
+            if best is not None and len(best.units) > LONG_PLAN:
+                break  # other orders would hardly differ, and each costs as much again
             plan = self._plan(order)
             if plan is not None and (best is None or plan.cost < best.cost):
                 best = plan
         return best
 
-    def _orders_by_node(self) -> list[list[Unit]]:
-        """For each node that the gang could use, what stands there first; the nodes with the cheapest occupants first."""
+    def _orders_by_place(self) -> list[list[Unit]]:
+        """For each node that the gang could use (each domain, where it requires one), what stands there first.
+
+        Nodes with the cheapest occupants come first; domains with the most room for the gang.
+        """
         fleet = self.trial.room.fleet
-        useful: Ints = sum(
-            (admission(fleet, role.shape).rows.astype("int64") for role in self.ask.roles if role.waiting),
-            start=fleet.allocatable_cards * 0,
-        )
+        waiting = [role for role in self.ask.roles if role.waiting]
+        useful = np.logical_or.reduce([admission(fleet, role.shape).rows for role in waiting])
+        level = resolve(fleet, self.ask.gang.topology).required
+        codes = np.arange(fleet.size) if level is None else domains(fleet, level)
         price: dict[int, int] = {}
         for rank, unit in enumerate(self.units):
             for row in unit.rows:
-                if useful[row] and row not in price:
-                    price[row] = rank
-        rows = sorted(price, key=lambda row: (price[row], row))[:MOST_NODES_TRIED]
-        return [
-            [*(u for u in self.units if row in u.rows), *(u for u in self.units if row not in u.rows)] for row in rows
-        ]
+                if useful[row] and codes[row] >= 0:
+                    price.setdefault(int(codes[row]), rank)
+        fits = np.sum([capacity(self.trial.room, role.shape) for role in waiting], axis=0)
+        free: dict[int, int] = defaultdict(int)
+        if level is not None:
+            for code, number in zip(codes.tolist(), fits.tolist(), strict=True):
+                free[code] += number
+        places = sorted(price, key=lambda code: (-free[code], price[code], code))[:MOST_PLACES_TRIED]
+        orders = []
+        for place in places:
+            there = [any(int(codes[row]) == place for row in unit.rows) for unit in self.units]
+            inside = [unit for unit, here in zip(self.units, there, strict=True) if here]
+            orders.append([*inside, *(unit for unit, here in zip(self.units, there, strict=True) if not here)])
+        return orders
 
     def _plan(self, order: Sequence[Unit]) -> Plan | None:
+        chosen = self._enough(order)
+        return self._drop(chosen) if chosen else None
+
+    def _enough(self, order: Sequence[Unit]) -> list[Unit] | None:
+        """Units from the front of the order until they suffice; None when all of them do not."""
         chosen: list[Unit] = []
         leaving: dict[GangKey, list[Member]] = {}
+        due = 1
+        mark = self.trial.without(())
         for unit in order:
             gone = leaving.setdefault(unit.gang.key, [])
             step = self._step(unit, gone)
-            if step is None or not self._donor_gives(step, chosen):
+            if step is None or not self._donor_gives(step):
                 continue
+            self.trial.without((step,))
             chosen.append(step)
             gone += step.members
-            landed = self.trial.fits(self.ask, chosen)
-            if landed is not None and self._allowed(chosen, landed):
-                return self._drop(chosen)
-        return None
+            if len(chosen) < due or not self._may_fit():
+                continue
+            # Up to a few units every step is tried; after that ever larger ones, since what is too much is dropped again.
+            due = len(chosen) + max(1, len(chosen) // EVERY_STEP)
+            self.trial.put_back(chosen, mark)
+            if self._sufficient(chosen):
+                return chosen
+            self.trial.without(chosen)
+        self.trial.put_back(chosen, mark)
+        return chosen if chosen and self._sufficient(chosen) else None
 
-    def _donor_gives(self, unit: Unit, chosen: Sequence[Unit]) -> bool:
-        """Whether the unit's queue is still above its claim when what was chosen before has left."""
-        if unit.gang.queue == self.ask.gang.queue:
-            return True
-        for one in chosen:
-            self.tree.charge(one.gang.queue, one.charge, -1)
-        above = donor_above(self.tree, self.ask, unit, self.asked)
-        for one in chosen:
-            self.tree.charge(one.gang.queue, one.charge, 1)
-        return above
+    def _may_fit(self) -> bool:
+        """The quick test before a placement is tried: is there room for each role by itself, as the room is now?"""
+        total = 0
+        for role in self.ask.roles:
+            if not role.waiting:
+                continue
+            fits = int(capacity(self.trial.room, role.shape).sum())
+            if fits < role.need:
+                return False
+            total += min(fits, len(role.waiting))
+        return total >= self.ask.minimum
+
+    def _sufficient(self, units: Sequence[Unit]) -> bool:
+        landed = self.trial.fits(self.ask, units)
+        return landed is not None and self._allowed(units, landed)
+
+    def _donor_gives(self, unit: Unit) -> bool:
+        """Whether the unit's queue is above its claim, with usage as it is now."""
+        return unit.gang.queue == self.ask.gang.queue or donor_above(self.tree, self.ask, unit, self.asked)
 
     def _step(self, unit: Unit, gone: Sequence[Member]) -> Unit | None:
         """The unit as it can leave now: a surplus pod while there is surplus, or everything that is left."""
@@ -143,20 +185,45 @@ class Planner:
     def _drop(self, chosen: Sequence[Unit]) -> Plan | None:
         """Leave out every unit that is not needed, the dearest first."""
         kept = list(chosen)
-        for unit in sorted(chosen, key=self._order, reverse=True):
+        landed = self.trial.fits(self.ask, kept)
+        rows = {one.row for one in landed or ()}
+        # Most of a long list stands where the gang does not go at all.
+        near = {unit.gang.key for unit in kept if rows.intersection(unit.rows)}
+        close = [unit for unit in kept if unit.gang.key in near]
+        if len(close) < len(kept) and self._sufficient(close):
+            kept = close
+        needed = self._needed(kept)
+        for unit in sorted(kept, key=self._order, reverse=True):
             rest = [one for one in kept if one is not unit]
             if not unit.core and any(one.core and one.gang.key == unit.gang.key for one in rest):
                 continue  # the gang ends anyway, and ends whole
             if unit.core:
                 # Without the core its surplus may stay or go as before.
                 rest = [one for one in rest if one.gang.key != unit.gang.key or not one.core]
-            landed = self.trial.fits(self.ask, rest)
-            if landed is not None and self._allowed(rest, landed):
+            if unit.key in needed:
+                continue
+            if self._sufficient(rest):
                 kept = rest
         landed = self.trial.fits(self.ask, kept)
         if landed is None or not self._allowed(kept, landed):
             return None
         return Plan(tuple(kept), tuple(landed), self._cost(kept))
+
+    def _needed(self, kept: Sequence[Unit]) -> set[object]:
+        """Units without whose leaving there is no room even when all others leave: those need no further look."""
+        if len(kept) <= EVERY_STEP:
+            return set()
+        room = self.trial.room
+        mark = self.trial.without(kept)
+        needed: set[object] = set()
+        for unit in kept:
+            here = room.mark()
+            self.trial.stay(unit)
+            if not self._may_fit():
+                needed.add(unit.key)
+            room.rollback(here)
+        self.trial.put_back(kept, mark)
+        return needed
 
     def _cost(self, units: Sequence[Unit]) -> Cost:
         levels: dict[int, list[float]] = {}

@@ -36,6 +36,15 @@ class Trial:
             self.tree.charge(unit.gang.queue, unit.charge, -1)
         return mark
 
+    def stay(self, unit: Unit) -> None:
+        """Give a unit that was taken away its room again; usage is left as it is."""
+        shapes = {role.name: role.shape for role in unit.gang.roles}
+        for member in unit.members:
+            row = self.room.fleet.row_of.get(member.node) if member.node is not None else None
+            if row is not None:
+                shape = shapes[member.role]
+                self.room.take(row, shape.request, member.cards, ports=shape.host_ports)
+
     def put_back(self, units: Iterable[Unit], mark: int) -> None:
         """As before `without`."""
         self.room.rollback(mark)
