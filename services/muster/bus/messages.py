@@ -215,7 +215,7 @@ class Clock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Epoch(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A watcher takes over. The epoch is this message's own STATE sequence, known before it is sent."""
+    """A watcher takes over. The epoch is this message's own STATE sequence, known before it is sent, and its key."""
 
     epoch: int
     identity: str

@@ -43,6 +43,8 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sequence: Sequence
     body: bytes
     headers: dict[str, str]
+    pending: int = 0
+    """How many wait behind it: a hint only, for the server counts new messages late and may tell too few."""
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +97,7 @@ class OrderedReader:
         self._arrived = asyncio.Event()
         self._generation = 0
         self._contact = 0.0
+        self._woken = False
 
     async def batches(self) -> AsyncIterator[Batch]:
         """Batches, for ever; whoever iterates has applied a batch when it asks for the next."""
@@ -123,6 +126,24 @@ class OrderedReader:
         finally:
             end_listening()
             await self._close()
+
+    async def ends_at(self, position: Sequence) -> bool:
+        """Whether the stream holds nothing beyond ``position``, up to which everything was read; False if that cannot be told.
+
+        Where old messages are superseded, only such a moment shows that nothing is missing from what was read: until then
+        a message may have been skipped because a newer one, not read yet, has taken its place.
+        """
+        created = self._created
+        try:
+            info = await stream_info(self.bus, self.stream)
+        except BusError:
+            return False
+        return info is not None and info.created == created and info.state.last_seq == position
+
+    def wake(self) -> None:
+        """Make `batches` give a batch soon, an empty one when nothing came."""
+        self._woken = True
+        self._arrived.set()
 
     async def _open(self) -> str | None:
         """Make a consumer; tells why all must be read anew, '' when not, None when there is nothing to read from yet."""
@@ -188,20 +209,21 @@ class OrderedReader:
     async def _receive(self) -> AsyncIterator[Batch]:
         loop = asyncio.get_running_loop()
         while True:
-            if not self._inbox:
+            if not self._inbox and not self._woken:
                 self._arrived.clear()
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(HEARTBEAT_SECONDS * SILENT_HEARTBEATS):
                         await self._arrived.wait()
             messages, self._inbox[:] = list(self._inbox), []
             lost = not self.bus.connected or self.bus.generation != self._generation or self.bus.closed
-            if not lost and not messages:
+            if not lost and not messages and not self._woken:
                 lost = loop.time() - self._contact > HEARTBEAT_SECONDS * SILENT_HEARTBEATS - 0.1
             was = self.caught_up
             deliveries, answers, gap = self._sort(messages)
             if lost or gap:
                 self.caught_up = False
-            if deliveries or was != self.caught_up:
+            woken, self._woken = self._woken, False
+            if deliveries or woken or was != self.caught_up:
                 yield Batch(deliveries=tuple(deliveries))
             if lost or gap:
                 self.bus.observer.info(
@@ -237,7 +259,11 @@ class OrderedReader:
             self._consumed = position.consumer
             deliveries.append(
                 Delivery(
-                    subject=message.subject, sequence=Sequence(position.stream), body=message.data, headers=headers
+                    subject=message.subject,
+                    sequence=Sequence(position.stream),
+                    body=message.data,
+                    headers=headers,
+                    pending=position.pending,
                 )
             )
             self._reach(position.stream)

@@ -3,28 +3,41 @@
     publisher = StatePublisher(bus, identity=...)
     stored = await publisher.take_over()          # epoch first, then everything STATE holds
     await publisher.publish(changes)              # what the list says and STATE does not; tombstones for what is gone
-    await publisher.tell_clock(synced=True, ...)  # each second
+    await publisher.tell_clock(synced=True, ...)  # each second, when everything before it is stored
+    await publisher.remove_old_epochs()           # once, when what was stray is published over
 
     StateMovedError: a stray message slipped in → stored = await publisher.reload(), list again, publish what differs
     DeposedError: another watcher took over → stop for good
 
-Every message carries the whole stream's expected last sequence, pipelined, so that a deposed writer is refused.
+Every message carries the whole stream's expected last sequence, pipelined, so that a deposed writer is refused. Publishes that were
+never answered may still land, so the writer goes on under a new epoch, which makes them strays.
 """
 
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 import msgspec
+import nats.errors
+import nats.js.errors
 
 from muster.bus.client import Bus
-from muster.bus.errors import BusError, DeposedError, MessageTooLargeError, StateMovedError, WrongLastSequenceError
+from muster.bus.envelope import decoder
+from muster.bus.errors import (
+    BusError,
+    DeposedError,
+    MessageTooLargeError,
+    NotConnectedError,
+    StateMovedError,
+    UnknownOutcomeError,
+    WrongLastSequenceError,
+)
 from muster.bus.messages import NULL, Clock, Epoch, StateKind, StateMessage
-from muster.bus.ordered import OrderedReader
+from muster.bus.ordered import Delivery, OrderedReader
 from muster.bus.state import OBJECTS, TOMBSTONE_SECONDS, StateFilter
 from muster.bus.streams import StreamName, last_sequence
-from muster.bus.subjects import WATCHER_KEY, state_subject
+from muster.bus.subjects import STATE_EPOCHS, WATCHER_KEY, SubjectError, split_subject, state_subject
 from muster.model.units import Sequence
 
 LOAD_SECONDS = 60.0
@@ -43,12 +56,14 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """One object as STATE holds it now."""
+    """What STATE holds of one object."""
 
     object: Any
-    """A struct of `OBJECTS`; None: a tombstone."""
+    """A struct of `OBJECTS`; None: a tombstone, or unknown."""
     resource_version: str
     sequence: Sequence
+    unknown: bool = False
+    """A stray or unreadable message took its place: readers may show anything, so it must be published again, whatever it is."""
 
 
 class StatePublisher:
@@ -64,6 +79,8 @@ class StatePublisher:
         self.sequence = Sequence(0)
         """Last sequence of the stream, as far as this writer knows."""
         self._stuck = False
+        self._unanswered = False
+        """Publishes of this epoch may still land."""
 
     async def take_over(self) -> dict[Place, Stored]:
         """Publish a new epoch, then load everything STATE holds.
@@ -74,31 +91,41 @@ class StatePublisher:
             BusError: NATS did not answer; call it again.
         """
         for _ in range(TAKE_OVER_TRIES):
-            last = await last_sequence(self.bus, StreamName.STATE)
-            self.epoch = last + 1
-            message = StateMessage(
-                epoch=self.epoch,
-                kind="epoch",
-                key=WATCHER_KEY,
-                object=_raw(Epoch(epoch=self.epoch, identity=self.identity)),
-            )
-            try:
-                await self.bus.publish(state_subject("epoch", WATCHER_KEY), message, expected_last_sequence=last)
-            except WrongLastSequenceError:
-                continue
-            self._stuck = False
-            return await self.reload()
+            if await self._announce(await last_sequence(self.bus, StreamName.STATE)):
+                return await self.reload()
         raise StateMovedError(f"STATE moved {TAKE_OVER_TRIES} times while an epoch was being published")
+
+    async def _announce(self, last: Sequence) -> bool:
+        """Publish a new epoch right behind ``last``; False when others were quicker."""
+        epoch = last + 1
+        told = _raw(Epoch(epoch=epoch, identity=self.identity))
+        message = StateMessage(epoch=epoch, kind="epoch", key=str(epoch), object=told)
+        try:
+            await self.bus.publish(state_subject("epoch", str(epoch)), message, expected_last_sequence=last)
+        except WrongLastSequenceError:
+            return False
+        self.epoch, self.sequence = epoch, Sequence(epoch)
+        self._stuck = self._unanswered = False
+        return True
 
     async def reload(self) -> dict[Place, Stored]:
         """Load everything STATE holds; afterwards this writer may publish again.
 
-        A stray message is part of what is told here as nothing: its key is missing, so that it is published again.
-
         Raises:
             DeposedError: STATE holds a newer epoch.
+            StateMovedError: others keep writing.
             BusError: it could not be read in time.
         """
+        for _ in range(TAKE_OVER_TRIES):
+            stored, sequence = await self._load()
+            self.sequence = sequence
+            # Right behind what was loaded, the new epoch makes what is still on its way stray.
+            if not self._unanswered or await self._announce(sequence):
+                self._stuck = False
+                return stored
+        raise StateMovedError(f"STATE moved {TAKE_OVER_TRIES} times while it was loaded")
+
+    async def _load(self) -> tuple[dict[Place, Stored], Sequence]:
         judge = StateFilter()
         stored: dict[Place, Stored] = {}
         reader = OrderedReader(self.bus, StreamName.STATE, must_exist=True)
@@ -110,12 +137,8 @@ class StatePublisher:
                         stored.clear()
                         judge = StateFilter()
                     for delivery in batch.deliveries:
-                        message = judge.admit(delivery)
-                        if message is not None:
-                            found = None if message.gone else _decode(message)
-                            stored[message.kind, message.key] = Stored(
-                                object=found, resource_version=message.resource_version, sequence=delivery.sequence
-                            )
+                        # The last message of a key is what later readers get, also when it is older than one before.
+                        _take(stored, judge.read(delivery), delivery)
                     if reader.caught_up:
                         break
         except TimeoutError as error:
@@ -126,9 +149,7 @@ class StatePublisher:
             raise DeposedError(f"STATE holds epoch {judge.epoch}, this writer has {self.epoch}")
         if judge.epoch < self.epoch:
             raise DeposedError(f"STATE no longer holds this writer's epoch {self.epoch}: the store was emptied")
-        self.sequence = reader.sequence
-        self._stuck = False
-        return stored
+        return stored, reader.sequence
 
     async def publish(self, publications: Iterable[Publication]) -> Sequence:
         """Publish in order, pipelined; all are stored when it returns. Gives the sequence of the last one.
@@ -156,9 +177,13 @@ class StatePublisher:
                     del flights[: IN_FLIGHT // 2]
             await asyncio.gather(*flights)
         except BusError as error:
-            # Nothing of this writer may be on its way when it reads where the stream stands.
-            await asyncio.gather(*flights, return_exceptions=True)
+            # Every answer must be in when this writer reads where the stream stands.
+            answers = await asyncio.gather(*flights, return_exceptions=True)
+            self._unanswered |= any(isinstance(answer, UnknownOutcomeError) for answer in answers)
             raise StateMovedError(str(error)) from error
+        except asyncio.CancelledError:
+            self._unanswered = True
+            raise
         self._stuck = False
         if too_large is not None:
             raise too_large
@@ -167,12 +192,30 @@ class StatePublisher:
     async def tell_clock(self, *, synced: bool, freshness: dict[str, str], now: float | None = None) -> Sequence:
         """Publish the clock: how far the watcher has seen. Call it each second, also when nothing changed.
 
+        ``freshness`` vouches for what `publish` has stored: `publish` returns when it is, and a refusal makes this one fail.
+
         Raises:
             StateMovedError: as `publish`.
         """
         at = time.time() if now is None else now
         clock = Clock(epoch=self.epoch, at=at, synced=synced, freshness=freshness)
         return await self.publish([Publication(kind="clock", key=WATCHER_KEY, object=clock)])
+
+    async def remove_old_epochs(self) -> None:
+        """Remove the epochs before this writer's; call it when everything that `reload` gave as unknown was published.
+
+        They tell later readers which messages are stray. No message that was stray then is stored any more, and for what still
+        comes in this epoch is enough.
+
+        Raises:
+            NotConnectedError: it is not known whether they are removed.
+        """
+        if self.epoch == 0 or self._stuck:
+            return
+        try:
+            await self.bus.jetstream.purge_stream(StreamName.STATE, seq=self.epoch, subject=STATE_EPOCHS)
+        except (nats.errors.Error, TimeoutError) as error:
+            raise NotConnectedError(f"old epochs of STATE could not be removed: {error or 'timeout'}") from error
 
     async def _send(self, publication: Publication) -> "asyncio.Future[Sequence]":
         message = StateMessage(
@@ -194,9 +237,24 @@ def _raw(found: msgspec.Struct) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(found))
 
 
-def _decode(message: StateMessage) -> Any:
-    """The object, or None when a version of the watcher wrote it that we cannot read: it is then published anew."""
-    try:
-        return msgspec.json.decode(message.object, type=OBJECTS[message.kind])
-    except msgspec.DecodeError:
-        return None
+def _take(stored: dict[Place, Stored], message: StateMessage | None, delivery: Delivery) -> None:
+    """Note what the last message of a place is worth."""
+    if message is None:
+        try:
+            kind, key = split_subject(delivery.subject)[1:]
+        except (SubjectError, ValueError):
+            return
+        if kind in OBJECTS:
+            place: Place = (cast("StateKind", kind), key)
+            stored[place] = Stored(object=None, resource_version="", sequence=delivery.sequence, unknown=True)
+        return
+    found, unknown = None, False
+    if not message.gone:
+        try:
+            found = decoder(OBJECTS[message.kind]).decode(message.object)
+        except msgspec.DecodeError:
+            # A later version of the watcher wrote it.
+            unknown = True
+    stored[message.kind, message.key] = Stored(
+        object=found, resource_version=message.resource_version, sequence=delivery.sequence, unknown=unknown
+    )

@@ -28,7 +28,9 @@ USAGE_ALL = f"{PREFIX}.usage.*"
 STATUS_ALL = f"{PREFIX}.status.*.*"
 DLQ_ALL = f"{PREFIX}.dlq.>"
 WATCHER_KEY = "watcher"
-"""Key of the clock and epoch messages in STATE."""
+"""Key of the clock message in STATE."""
+STATE_EPOCHS = f"{PREFIX}.state.epoch.*"
+"""Epochs, each under its number: a later reader must see all that tell which messages are stray."""
 
 
 class SubjectError(ValueError):
