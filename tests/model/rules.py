@@ -58,6 +58,7 @@ WATCHER_RULES: dict[str, str] = {
     "I-stray-voids-clock": "a stray message voids the clocks before it: it may have overwritten what they vouch for",
     "I-fresh-at-the-end": "a clock counts once the reader has applied all that STATE held, for superseded messages are missing from the order",
     "I-epochs-kept": "every epoch message stays in STATE, or a later watcher cannot tell which messages are stray",
+    "I-epochs-removed-late": "a watcher removes the epochs before its own only when everything that was stray as it loaded is published over",
 }
 
 RULES: dict[str, str] = {**COMMIT_RULES, **NODE_RULES, **WATCHER_RULES}

@@ -199,6 +199,12 @@ SCENARIOS: dict[str, Scenario] = {
     "three watchers": watched(
         "a watcher is replaced before it has repaired anything", Counts(start=2), changes=((0, True), (0, True))
     ),
+    "epochs removed": watched(
+        "a watcher removes the epochs before its own",
+        Counts(start=2, remove=1),
+        changes=((0, True), (0, True)),
+        in_flight=2,
+    ),
     "stale list": watched(
         "a new watcher lists from an API server that lags",
         Counts(start=1, stale_list=1),
@@ -258,6 +264,7 @@ BREAKS: dict[str, str] = {
     "I-stray-voids-clock": "overwritten",
     "I-fresh-at-the-end": "short life",
     "I-epochs-kept": "three watchers",
+    "I-epochs-removed-late": "epochs removed",
 }
 """Rule → the scenario that breaks without it."""
 
@@ -288,7 +295,7 @@ WALKED: dict[str, Scenario] = {
     ),
     "many watchers": watched(
         "three keys change while watchers come and go",
-        Counts(start=4, reset=2),
+        Counts(start=4, reset=2, remove=3),
         first=(True, True, False),
         changes=((0, True), (1, False), (2, True), (0, False), (2, False), (1, True), (0, True)),
         in_flight=2,

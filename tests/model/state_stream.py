@@ -68,6 +68,7 @@ class Counts(NamedTuple):
     start: int = 0
     reset: int = 0
     stale_list: int = 0
+    remove: int = 0
 
 
 class World(NamedTuple):
@@ -93,6 +94,11 @@ def publish(world: World, message: Message, on: frozenset[str]) -> World:
         if (m.kind, m.key) != (stored.kind, stored.key) or (stored.kind == EPOCH and "I-epochs-kept" in on)
     )
     return world._replace(state=(*kept, stored), last=world.last + 1)
+
+
+def without_old_epochs(world: World, epoch: int) -> World:
+    """STATE without the epoch messages before this one."""
+    return world._replace(state=tuple(m for m in world.state if m.kind != EPOCH or m.epoch >= epoch))
 
 
 def clock_of(watcher: Watcher) -> Message:

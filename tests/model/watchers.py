@@ -32,6 +32,7 @@ from tests.model.state_stream import (
     told,
     version_at,
     with_watcher,
+    without_old_epochs,
 )
 
 FAIR_ORDER = ("land", "watch", "reload", "load", "list", "announce", "start", "apply")
@@ -128,6 +129,10 @@ class WatcherProtocol:
         me = f"w{number}"
         if watcher.queue:
             yield self._land(world, number, watcher)
+        if not fair and world.counts.remove and self._may_remove(watcher):
+            counts = world.counts._replace(remove=world.counts.remove - 1)
+            after = without_old_epochs(world, watcher.epoch)._replace(counts=counts)
+            yield Step("remove", f"{me} removes the epochs before {watcher.epoch}", after)
         alive = any(w.role not in {Role.OFF, Role.STOPPED} and w.epoch == world.epoch for w in world.watchers)
         if watcher.role in {Role.OFF, Role.STOPPED}:
             if not watcher.queue and ((fair and not alive) or (not fair and world.counts.start)):
@@ -159,6 +164,12 @@ class WatcherProtocol:
             yield Step("watch", label, with_watcher(world, number, told))
         elif watcher.at < world.revision and len(watcher.queue) < 4:
             yield self._see(world, number, watcher)
+
+    def _may_remove(self, watcher: Watcher) -> bool:
+        """Everything that was stray is published over; without the rule, once the watcher is there."""
+        if "I-epochs-removed-late" in self.on:
+            return watcher.role == Role.CURRENT and not watcher.queue and not watcher.refused
+        return watcher.role in {Role.LOADING, Role.LISTING, Role.CURRENT}
 
     def _land(self, world: World, number: int, watcher: Watcher) -> Step:
         message, rest = watcher.queue[0], watcher.queue[1:]

@@ -16,7 +16,7 @@ never answered may still land, so the writer goes on under a new epoch, which ma
 import asyncio
 import time
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import nats.errors
@@ -245,7 +245,7 @@ def _take(stored: dict[Place, Stored], message: StateMessage | None, delivery: D
         except (SubjectError, ValueError):
             return
         if kind in OBJECTS:
-            place: Place = (cast("StateKind", kind), key)
+            place: Place = (kind, key)
             stored[place] = Stored(object=None, resource_version="", sequence=delivery.sequence, unknown=True)
         return
     found, unknown = None, False
