@@ -143,11 +143,20 @@ class _Batch:
     def contended(self) -> None:
         draw, left = self.draw, int(0.9 * self.free)
         while left > 0 and self.pods < self.most_pods:
-            size = draw.choice((1, 2, 4, 8))
-            cards = draw.choice((4, 8, 8, 16, 16, 24, 32, 48))
-            count = max(1, cards // size)
-            self._add([("worker", count, size)], RACK, minimum=count, selector=draw.random() < 0.3)
-            left -= count * size
+            # About what one rack has free at 80 % load: which gang goes to which rack decides how many run.
+            size = draw.choice((2, 4, 8))
+            parts = [("worker", draw.choice((24, 32, 40, 48)) // size, size)]
+            least = sum(count for _, count, _ in parts)
+            if draw.random() < 0.35:
+                least = max(1, least * 3 // 4)
+            self._add(
+                parts,
+                RACK,
+                minimum=least,
+                selector=draw.random() < 0.3,
+                priority=0,
+            )
+            left -= sum(count * size for _, count, size in parts)
 
     def mixed(self, *, shares: float) -> None:
         draw = self.draw
@@ -202,6 +211,7 @@ class _Batch:
         selector: bool = False,
         role_minimum: int = 0,
         share: tuple[int, int] | None = None,
+        priority: int | None = None,
     ) -> None:
         draw, number = self.draw, len(self.gangs)
         name = f"gang-{number:05}"
@@ -232,7 +242,7 @@ class _Batch:
                 key=gang_key("load", name),
                 uid=f"uid-{name}",
                 queue=draw.choice(QUEUES),
-                priority=draw.choice((0, 0, 0, 100)),
+                priority=draw.choice((0, 0, 0, 100)) if priority is None else priority,
                 minimum=minimum,
                 roles=tuple(roles),
                 members=tuple(members),

@@ -41,12 +41,14 @@ class Solver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Of the engine for one decision; one deterministic second is about four of wall time on two shared cores."""
     batch_step_seconds: float = 0.03
     """Deterministic seconds of one problem at the most."""
-    batch_max_variables: int = 3000
-    """Above this many variables the slot-profile model is solved by subsets of domains."""
+    batch_max_variables: int = 1000
+    """Above this many pod variables the slot-profile model is not solved whole, but by subsets of domains only."""
     batch_subset_domains: int = 12
     """Domains (racks) of one subset."""
     batch_subset_gangs: int = 30
     """Waiting gangs that one subset may add."""
+    batch_entry_domains: int = 8
+    """Domains of a subset that each gang looks at."""
 
 
 class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -5,7 +5,8 @@
     what is best          a higher priority counts before any lower one; then size, then age (DESIGN 7)
     what may not grow     a queue's usage above the larger of its share and what the order gave it
 
-Two more greedy orders are tried, then the exact model, hinted with the best so far. The best answer stays.
+Two more greedy orders are tried, then the exact model (the slot-profile engine where that would be too large), hinted with
+the best so far. The best answer stays.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ from muster.decide.ordering import gang_key_order
 from muster.decide.placement.exact import Exact, Item, Limit
 from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.solver import Solve
+from muster.decide.scheduling.batches import solve_batch
 from muster.decide.scheduling.state import Round, Saved, least_charge
 from muster.decide.shares import Amounts, total_of
 from muster.model.policy import Solver
@@ -167,7 +169,11 @@ class Problem:
             self.work.reset()
             for ask in sorted(
                 self.asks,
-                key=lambda one: (tuple(-part for part in self.tier[one.gang.key]), sign * self.value[one.gang.key]),
+                key=lambda one: (
+                    one.gang.key not in self.fixed,
+                    tuple(-part for part in self.tier[one.gang.key]),
+                    sign * self.value[one.gang.key],
+                ),
             ):
                 self.work.admit(ask)
             tried = self.work.save()
@@ -203,7 +209,8 @@ class Problem:
         self.work.reset()
         exact = Exact(self.work.room, items, limits=self.caps, hint=best.landed, blocked=self.work.blocked)
         if exact.variables() > policy.exact_max_variables:
-            return None
+            upper = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier}
+            return solve_batch(self.work, items, upper=upper, limits=self.caps, best=best, policy=policy, solve=solve)
         mark = self.work.room.mark()
         found = exact.solve(policy, solve)
         self.work.room.rollback(mark)

@@ -18,9 +18,9 @@ RELATIVE_GAP = 1e-4
 class Budget:
     """What is left of one decision's thinking."""
 
-    def __init__(self, policy: Solver, *, factor: float = 1.0) -> None:
+    def __init__(self, policy: Solver) -> None:
         self.policy = policy
-        self.deterministic = policy.batch_deterministic_seconds * factor
+        self.deterministic = policy.batch_deterministic_seconds
         self.wall = policy.wall_seconds
         self.solves = 0
 
@@ -29,11 +29,10 @@ class Budget:
         """Whether another problem may be begun."""
         return self.deterministic > 0 and self.wall > 0
 
-    def parameters(self, *, most: float | None = None) -> Any:
-        """Parameters of the next solve, of ``most`` deterministic seconds at the most."""
+    def parameters(self) -> Any:
+        """Parameters of the next solve."""
         parameters = parameters_of(self.policy)
-        step = self.policy.batch_step_seconds if most is None else most
-        parameters.max_deterministic_time = max(1e-4, min(self.deterministic, step))
+        parameters.max_deterministic_time = max(1e-4, min(self.deterministic, self.policy.batch_step_seconds))
         parameters.max_time_in_seconds = max(1e-3, self.wall)
         parameters.relative_gap_limit = RELATIVE_GAP
         return parameters

@@ -37,16 +37,14 @@ def _waiting(batch: Batch, plan: Plan) -> bool:
 
 
 def _whole(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: Solve) -> tuple[Plan, bool]:
-    """The model over all pools, pruned until it is small enough; whether the answer is proven over everything."""
+    """The model over all pools where it is small enough; whether the answer is proven the best."""
     everything = np.ones(batch.pools.count, dtype=np.bool_)
-    for most in (0, 16, 12, 8):
-        region = Region(everything, _unplaced(batch, plan), range(len(batch.demands.bags)), most)
-        master = Master(batch, plan, region)
-        if master.variables <= policy.batch_max_variables:
-            found, response = master.solve(budget.parameters(most=budget.deterministic * 0.5), solve)
-            budget.spend(response, master.variables)
-            return found or plan, most == 0 and response is not None and _optimal(response)
-    return plan, False
+    master = Master(batch, plan, Region(everything, _unplaced(batch, plan), range(len(batch.demands.bags))))
+    if master.variables > policy.batch_max_variables:
+        return plan, False
+    found, response = master.solve(budget.parameters(), solve)
+    budget.spend(response, master.variables)
+    return found or plan, response is not None and _optimal(response)
 
 
 def _optimal(response: object) -> bool:
@@ -72,7 +70,7 @@ def _subsets(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: So
                 inside,
                 _some(_unplaced(batch, plan), policy.batch_subset_gangs, draw),
                 _some(_hungry(batch, plan), policy.batch_subset_gangs, draw),
-                8,
+                policy.batch_entry_domains,
                 number,
             )
             master = Master(batch, plan, region)
