@@ -9,8 +9,6 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-
-
 from muster.bus.errors import LedgerMovedError, NotConnectedError, UnknownOutcomeError
 from muster.bus.state import Change
 from muster.decide.memory import CoreMemory
@@ -71,7 +69,9 @@ class Log:
         truth = self._process.truth
         if event == "took over":
             truth.taken_over = max(truth.taken_over, fields["epoch"])
-            truth.note(f"{self._process.name} took over (epoch {fields['epoch'] & 0xFFFF}, {fields['touched']} touched)")
+            truth.note(
+                f"{self._process.name} took over (epoch {fields['epoch'] & 0xFFFF}, {fields['touched']} touched)"
+            )
 
     def warning(self, event: str, **fields: Any) -> None:
         pass
@@ -266,9 +266,7 @@ class Process:
                     index = min(free)
                     taken.setdefault(node.name, set()).add(index)
                     card = CardUse(index=CardIndex(index), whole=True)
-                    slots.append(
-                        Slot(uid=member.uid, pod=member.name, role=member.role, node=node.name, cards=(card,))
-                    )
+                    slots.append(Slot(uid=member.uid, pod=member.name, role=member.role, node=node.name, cards=(card,)))
                     break
             else:
                 return ()
@@ -467,7 +465,9 @@ class SimulatedPods:
         annotations: dict[str, str],
     ) -> None:
         truth, epoch = self._process.truth, self._epoch()
-        await self._ask(lambda: truth.bind(name, uid, resource_version, node, annotations, epoch))
+        await self._ask(
+            lambda: truth.bind(name, uid, resource_version, node=node, annotations=annotations, epoch=epoch)
+        )
 
     async def evict(self, namespace: str, name: str, *, uid: PodUid, resource_version: str) -> None:
         if self._process.faults.chance(0.1):
@@ -491,6 +491,3 @@ def seen(pod: Any) -> Seen:
 def group(name: str, minimum: int) -> PodGroup:
     """A PodGroup."""
     return PodGroup(namespace=NAMESPACE, name=name, uid=name, min_member=minimum, queue=QueueName("default"))
-
-
-

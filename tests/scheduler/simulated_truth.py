@@ -152,7 +152,7 @@ class Truth:
         return self.write_pod(msgspec.structs.replace(pod, fence=fence))
 
     def bind(
-        self, name: str, uid: PodUid, version: str, node: NodeName, annotations: Mapping[str, str], epoch: int
+        self, name: str, uid: PodUid, version: str, *, node: NodeName, annotations: Mapping[str, str], epoch: int
     ) -> None:
         """A Binding arrives."""
         pod = self._current(name, uid, version)

@@ -36,6 +36,33 @@ CARDS = 2
 HISTORY = 60
 
 
+class World(msgspec.Struct, frozen=True, kw_only=True):
+    """How often what happens, relative to each other, and by how many seconds a process may lag behind in STATE."""
+
+    weights: dict[str, float]
+    lags: tuple[float, ...]
+
+
+BAD = World(
+    weights={
+        "delete": 4,
+        "fail over": 3,
+        "pause": 2,
+        "wake": 3,
+        "crash": 1,
+        "node": 2,
+        "hand": 1,
+        "reset": 1,
+        "lose": 0.5,
+        "lag": 1,
+        "calm": 6,
+    },
+    lags=(0.0, 0.0, 0.5, 3.0, 8.0),
+)
+LATE = World(weights={"delete": 5, "fail over": 5, "lose": 0.5, "lag": 2, "calm": 2}, lags=(0.0, 10.0, 20.0))
+"""Views that are far behind when their process begins to lead."""
+
+
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a seed gave."""
 
@@ -48,10 +75,10 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 class Simulation:
     """One seed."""
 
-    def __init__(self, seed: int, *, lose_ledger: bool = True) -> None:
+    def __init__(self, seed: int, world: World = BAD) -> None:
         self.rng = random.Random(seed)
         self.seed = seed
-        self.lose_ledger = lose_ledger
+        self.world = world
         self.history: list[str] = []
         self.errors: list[BaseException] = []
         self.truth = Truth(self.note)
@@ -109,17 +136,14 @@ class Simulation:
     def _start(self) -> Process:
         self.generation += 1
         process = Process(f"p{self.generation}", self.truth, self.faults, self.groups, self.fail)
-        process.lag = self.rng.choice((0.0, 0.0, 0.5, 3.0, 8.0))
+        process.lag = self.rng.choice(self.world.lags)
         return process
 
     # --- the bad world -----------------------------------------------------------------------------------------------
 
     async def _something_bad(self) -> None:
         rng, truth = self.rng, self.truth
-        match rng.choices(
-            ("delete", "fail over", "pause", "wake", "crash", "node", "hand", "reset", "lose", "lag", "calm"),
-            (4, 3, 2, 3, 1, 2, 1, 1, 0.5 if self.lose_ledger else 0.0, 1, 6),
-        )[0]:
+        match rng.choices(list(self.world.weights), list(self.world.weights.values()))[0]:
             case "delete" if truth.pods:
                 name = rng.choice(sorted(truth.pods))
                 self.note(f"user deletes {truth.pods[name].uid}")
@@ -151,7 +175,7 @@ class Simulation:
             case "lose" if truth.exists:
                 truth.lose_ledger()
             case "lag":
-                rng.choice(self.processes).lag = rng.choice((0.0, 1.0, 5.0))
+                rng.choice(self.processes).lag = rng.choice(self.world.lags)
 
     def _pause(self, process: Process) -> None:
         if process.gate.is_set():
@@ -248,18 +272,18 @@ class Simulation:
         return ""
 
 
-def simulate(seed: int, *, lose_ledger: bool = True) -> Outcome:
+def simulate(seed: int, world: World = BAD) -> Outcome:
     """Run one seed."""
 
     async def main() -> Outcome:
-        return await Simulation(seed, lose_ledger=lose_ledger).run()
+        return await Simulation(seed, world).run()
 
     return run_virtually(main())
 
 
-def first_failure(seeds: Iterable[int], *, lose_ledger: bool = True) -> Outcome | None:
+def first_failure(seeds: Iterable[int], world: World = BAD) -> Outcome | None:
     """The first seed that breaks a promise."""
-    return next((outcome for seed in seeds if (outcome := simulate(seed, lose_ledger=lose_ledger)).error), None)
+    return next((outcome for seed in seeds if (outcome := simulate(seed, world)).error), None)
 
 
 def describe(outcome: Outcome, *, lines: int = HISTORY) -> str:
@@ -273,13 +297,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int)
+    parser.add_argument("--late", action="store_true", help="views that are far behind when their process leads")
     options = parser.parse_args(arguments)
+    world = LATE if options.late else BAD
     if options.seed is not None:
-        print(describe(outcome := simulate(options.seed), lines=1_000_000))
+        print(describe(outcome := simulate(options.seed, world), lines=1_000_000))
         return 1 if outcome.error else 0
     began, failures, written = time.perf_counter(), 0, Counter[str]()
     for seed in range(options.first, options.first + options.seeds):
-        outcome = simulate(seed)
+        outcome = simulate(seed, world)
         written += outcome.written
         if outcome.error:
             failures += 1

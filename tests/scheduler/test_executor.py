@@ -33,7 +33,9 @@ class Pods:
             raise NotFound("gone")
         return self.pod
 
-    async def touch(self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None) -> Seen:
+    async def touch(
+        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None
+    ) -> Seen:
         if not self.exists or self.pod.uid != uid:
             raise NotFound("gone")
         if self.pod.fence > token:

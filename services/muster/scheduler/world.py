@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from muster.bus.state import Change, version_number
+from muster.bus.freshness import version_number
+from muster.bus.state import Change
 from muster.model.nodes import Node
 from muster.model.pods import Pod
 from muster.model.units import NodeName, PodUid
