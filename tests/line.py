@@ -42,7 +42,7 @@ class Line:
         speed: float = 10.0,
     ) -> None:
         self.sim = SimulatedCluster(cluster, speed=speed)
-        self._nats_url = nats_url
+        self.nats_url = nats_url
         self._services = services
         self._policy = policy or Policy()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -51,7 +51,7 @@ class Line:
 
     async def __aenter__(self) -> Self:
         await self._exits.enter_async_context(self.sim)
-        self.bus: Bus = await self._exits.enter_async_context(await connect_bus(self._nats_url, name="line"))
+        self.bus: Bus = await self._exits.enter_async_context(await connect_bus(self.nats_url, name="line"))
         self.client = Muster(self.bus, tenant="default")
         kube: Kube = await self._exits.enter_async_context(
             await connect_kube(kubeconfig=Path(self.sim.kubeconfig_path), user_agent="line")
@@ -74,7 +74,7 @@ class Line:
         """Run a service's main() as a task."""
         fields: dict[str, Any] = {"identity": identity} if identity else {}
         config = ServiceConfig(
-            nats_url=self._nats_url, kubeconfig=Path(self.sim.kubeconfig_path), lease=SHORT_LEASE, **fields
+            nats_url=self.nats_url, kubeconfig=Path(self.sim.kubeconfig_path), lease=SHORT_LEASE, **fields
         )
         context = ServiceContext(
             name=name, config=config, log=structlog.get_logger().bind(service=name), policy=self._policy
