@@ -26,6 +26,7 @@ from typing import Any, Self
 
 from muster.bus.compatibility import check_server
 from muster.bus.errors import UnsuitableServerError
+from muster.runtime.processes import end, spawn
 
 BINARY_VARIABLE = "MUSTER_NATS_SERVER"
 PACKAGED_REVISIONS = {"2.15.1": "b2fd3ef"}
@@ -33,16 +34,6 @@ PACKAGED_REVISIONS = {"2.15.1": "b2fd3ef"}
 MAX_PAYLOAD = 8 * 1024 * 1024
 START_SECONDS = 20.0
 STOP_SECONDS = 10.0
-
-# The wrapper asks the kernel to end the server with us before it becomes the server. The check closes the gap in which we
-# were gone before the request.
-WRAPPER = """
-import ctypes, os, signal, sys
-ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGTERM)
-if os.getppid() != int(sys.argv[1]):
-    sys.exit(0)
-os.execv(sys.argv[2], sys.argv[2:])
-"""
 
 
 def find_binary(environ: Mapping[str, str] = os.environ) -> tuple[Path, bool]:
@@ -118,14 +109,7 @@ class EmbeddedServer:
         config = self.store_dir / "nats.conf"
         config.write_text(self._config())
         # Not in a thread: the kernel's parent-death signal follows the thread that forked.
-        with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(  # noqa: ASYNC220, S603  (our own binary; see above)
-                [sys.executable, "-I", "-c", WRAPPER, str(os.getpid()), str(self.binary), "-c", str(config)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+        self.process = spawn([str(self.binary), "-c", str(config)], log_path=self.log_path)
         atexit.register(self._end_now)
         deadline = time.monotonic() + START_SECONDS
         while True:
@@ -156,12 +140,7 @@ class EmbeddedServer:
         process = self.process
         if process is None:
             return
-        process.terminate()
-        try:
-            await asyncio.to_thread(process.wait, STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            await asyncio.to_thread(process.wait)
+        await end(process, seconds=STOP_SECONDS)
         self._forget()
 
     async def kill(self) -> None:

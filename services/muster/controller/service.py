@@ -24,17 +24,15 @@ from muster.controller.submitting import Submitter
 from muster.controller.telling import Teller
 from muster.controller.view import Target, View
 from muster.kube.config import Kube
-from muster.kube.config import connect as connect_kube
 from muster.kube.errors import KubeError
-from muster.kube.lease import Leadership, LeaseLock, LeaseTimings
+from muster.kube.lease import Leadership
 from muster.kube.recording import EventRecorder, RecorderLimits
+from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
-from muster.runtime.config import ServiceConfig
 from muster.runtime.service import ServiceContext
 from muster.runtime.tasks import run_together
 
 NAME = "controller"
-LEASE = "muster-controller"
 WORKERS = 8
 SWEEP_SECONDS = 30.0
 QUEUES_SECONDS = 5.0
@@ -49,18 +47,6 @@ STREAMS = (
     StreamName.DECISIONS,
 )
 EVENT_LIMITS = RecorderLimits(rate=50.0, burst=200, waiting=20_000)
-
-
-def lease_timings(config: ServiceConfig) -> LeaseTimings:
-    """The Lease's timings, with a candidate's pace and the time to stop in proportion to the duration."""
-    lease = config.lease
-    return LeaseTimings(
-        duration=lease.duration,
-        renew=lease.renew,
-        write_timeout=lease.write_timeout,
-        retry=max(0.2, lease.duration / 10),
-        margin=max(0.2, lease.duration / 10),
-    )
 
 
 class Controller:
@@ -100,12 +86,10 @@ class Controller:
             metrics=self._metrics,
             log=context.log,
         )
-        self._lock = LeaseLock(
+        self._lock = service_lease(
             kube,
-            namespace=context.config.namespace,
-            name=LEASE,
-            identity=context.config.identity,
-            timings=lease_timings(context.config),
+            context.config,
+            service=NAME,
             report=lambda sentence: context.log.warning("the lease", problem=sentence),
         )
         self._leading = False
@@ -230,9 +214,7 @@ async def main(context: ServiceContext) -> None:
     config = context.config
     bus = await connect_bus(config.nats_url, name=f"{NAME}-{config.identity}", observer=context.log)
     try:
-        async with await connect_kube(
-            kubeconfig=config.kubeconfig, in_cluster=config.in_cluster, user_agent=f"muster-{NAME}"
-        ) as kube:
+        async with await connect_cluster(context.config, service=NAME) as kube:
             await Controller(context, bus, kube).run()
     finally:
         await bus.close()

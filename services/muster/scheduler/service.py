@@ -22,10 +22,10 @@ from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, Queue
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
 from muster.kube.config import Kube
-from muster.kube.config import connect as connect_kube
 from muster.kube.errors import KubeError
 from muster.kube.lease import Leadership as Lease
-from muster.kube.lease import LeadershipLost, LeaseLock, LeaseTimings
+from muster.kube.lease import LeadershipLost, LeaseLock
+from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
 from muster.model.pods import Phase, Pod
 from muster.model.units import Sequence, incarnation_of
@@ -43,7 +43,6 @@ from muster.scheduler.world import World
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 
-LEASE_NAME = "muster-scheduler"
 STALE_SECONDS = 5.0
 """STATE without a word of its watcher for so long: nothing is decided on it."""
 KUBELET_REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Admission")
@@ -265,20 +264,13 @@ class Scheduler:
 async def main(context: ServiceContext) -> None:
     """Run the scheduler."""
     config = context.config
-    timings = LeaseTimings(
-        duration=config.lease.duration, renew=config.lease.renew, write_timeout=config.lease.write_timeout
-    )
     bus = await connect_bus(config.nats_url, name=f"scheduler-{config.identity}", observer=context.log)
     try:
-        async with await connect_kube(
-            kubeconfig=config.kubeconfig, in_cluster=config.in_cluster, user_agent="muster-scheduler"
-        ) as kube:
-            lock = LeaseLock(
+        async with await connect_cluster(config, service="scheduler") as kube:
+            lock = service_lease(
                 kube,
-                namespace=config.namespace,
-                name=LEASE_NAME,
-                identity=config.identity,
-                timings=timings,
+                config,
+                service="scheduler",
                 report=lambda sentence: context.log.warning("the lease", problem=sentence),
             )
             await Scheduler(context, bus, kube, lock).run()

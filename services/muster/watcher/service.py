@@ -12,11 +12,10 @@ from muster.bus.client import connect as connect_bus
 from muster.bus.errors import BusError, DeposedError
 from muster.bus.streams import StreamName, ensure_streams, stream_info
 from muster.kube.config import Kube
-from muster.kube.config import connect as connect_kube
 from muster.kube.errors import KubeError
-from muster.kube.lease import Leadership, LeaseLock, LeaseTimings
+from muster.kube.lease import Leadership, LeaseLock
+from muster.kube.serving import connect_cluster, service_lease
 from muster.model.units import Sequence, incarnation_of
-from muster.runtime.config import ServiceConfig
 from muster.runtime.service import ServiceContext
 from muster.runtime.tasks import run_together
 from muster.watcher.following import Follower
@@ -24,27 +23,7 @@ from muster.watcher.kinds import watched_kinds
 from muster.watcher.metrics import WatcherMetrics
 
 NAME = "watcher"
-LEASE = "muster-watcher"
 RETRY_SECONDS = 1.0
-QUICK_RETRY_SHARE = 0.1
-MARGIN_SHARE = 0.1
-
-
-def lease_timings(config: ServiceConfig) -> LeaseTimings:
-    """The Lease's timings, with a candidate's pace and the time to stop in proportion to the duration."""
-    lease = config.lease
-    return LeaseTimings(
-        duration=lease.duration,
-        renew=lease.renew,
-        write_timeout=lease.write_timeout,
-        retry=max(0.2, lease.duration * QUICK_RETRY_SHARE),
-        margin=max(0.2, lease.duration * MARGIN_SHARE),
-    )
-
-
-async def connect_cluster(config: ServiceConfig, *, name: str) -> Kube:
-    """The connection to the cluster that the configuration names."""
-    return await connect_kube(kubeconfig=config.kubeconfig, in_cluster=config.in_cluster, user_agent=f"muster-{name}")
 
 
 async def main(context: ServiceContext) -> None:
@@ -52,16 +31,14 @@ async def main(context: ServiceContext) -> None:
     metrics = WatcherMetrics(context.metrics)
     metrics.limit_labels(watched_kinds(context.policy))
     metrics.leader.labels(NAME).set(0)
-    async with await connect_cluster(context.config, name=NAME) as kube:
+    async with await connect_cluster(context.config, service=NAME) as kube:
         bus = await connect_bus(context.config.nats_url, name=NAME, observer=context.log)
         try:
             context.ready.set("nats", True)
-            lock = LeaseLock(
+            lock = service_lease(
                 kube,
-                namespace=context.config.namespace,
-                name=LEASE,
-                identity=context.config.identity,
-                timings=lease_timings(context.config),
+                context.config,
+                service=NAME,
                 report=lambda sentence: context.log.warning("the lease", problem=sentence),
             )
 
