@@ -22,6 +22,11 @@ def raw(kind, name, version=1, **values):
     return msgspec.convert(document, KIND[kind].info.struct)
 
 
+def stored(publication):
+    raw = msgspec.json.encode(publication.object)
+    return Stored(kind=publication.kind, raw=raw, resource_version="1", sequence=1)
+
+
 def mirror():
     return Mirror(KIND.values())
 
@@ -51,7 +56,7 @@ def test_a_list_gives_tombstones_for_what_is_gone_of_its_own_kind_only():
 def test_what_state_holds_already_is_not_published_again():
     first, second = mirror(), mirror()
     (publication,) = first.changed(KIND["pod"], raw("pod", "a"))
-    second.loaded({("pod", "ns/a"): Stored(object=publication.object, resource_version="1", sequence=1)})
+    second.loaded({("pod", "ns/a"): stored(publication)})
     assert second.changed(KIND["pod"], raw("pod", "a")) == ()
     (gone,) = second.listed(KIND["pod"], [], "5")
     assert gone.object is None

@@ -55,15 +55,34 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     resource_version: str = ""
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class Stored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What STATE holds of one object."""
 
-    object: Any
-    """A struct of `OBJECTS`; None: a tombstone, or unknown."""
+    kind: StateKind
+    raw: bytes
+    """As it was encoded; ``null`` for a tombstone; empty when unknown."""
     resource_version: str
     sequence: Sequence
-    unknown: bool = False
-    """A stray or unreadable message took its place: readers may show anything, so it must be published again, whatever it is."""
+
+    @property
+    def unknown(self) -> bool:
+        """A stray took its place: readers may show anything, so it must be published again, whatever it is."""
+        return not self.raw
+
+    @property
+    def gone(self) -> bool:
+        """It is a tombstone."""
+        return self.raw == b"null"
+
+    @property
+    def object(self) -> Any:
+        """A struct of `OBJECTS`; None for a tombstone, when unknown, and when a later version of the watcher wrote it."""
+        if self.unknown or self.gone:
+            return None
+        try:
+            return decoder(OBJECTS[self.kind]).decode(self.raw)
+        except msgspec.DecodeError:
+            return None
 
 
 class StatePublisher:
@@ -239,22 +258,17 @@ def _raw(found: msgspec.Struct) -> msgspec.Raw:
 
 def _take(stored: dict[Place, Stored], message: StateMessage | None, delivery: Delivery) -> None:
     """Note what the last message of a place is worth."""
-    if message is None:
-        try:
-            kind, key = split_subject(delivery.subject)[1:]
-        except (SubjectError, ValueError):
-            return
-        if kind in OBJECTS:
-            place: Place = (kind, key)
-            stored[place] = Stored(object=None, resource_version="", sequence=delivery.sequence, unknown=True)
+    if message is not None:
+        stored[message.kind, message.key] = Stored(
+            kind=message.kind,
+            raw=bytes(message.object),
+            resource_version=message.resource_version,
+            sequence=delivery.sequence,
+        )
         return
-    found, unknown = None, False
-    if not message.gone:
-        try:
-            found = decoder(OBJECTS[message.kind]).decode(message.object)
-        except msgspec.DecodeError:
-            # A later version of the watcher wrote it.
-            unknown = True
-    stored[message.kind, message.key] = Stored(
-        object=found, resource_version=message.resource_version, sequence=delivery.sequence, unknown=unknown
-    )
+    try:
+        kind, key = split_subject(delivery.subject)[1:]
+    except (SubjectError, ValueError):
+        return
+    if kind in OBJECTS:
+        stored[kind, key] = Stored(kind=kind, raw=b"", resource_version="", sequence=delivery.sequence)

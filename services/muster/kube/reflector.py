@@ -3,7 +3,7 @@
         ┌──────── list (paged) ── first: Listed, later: the differences ── Fresh
         │                              │
         │ expired, rewound             ▼
-        └───────────────────────── watch from the last resourceVersion ──► Changed, Deleted, Fresh
+        └───────────────────────── watch from the last resourceVersion ──► Changed, Deleted; Fresh
                                        ▲                  │ end, silence, reset, 429, 5xx
                                        └── back-off ◄─────┘
 
@@ -222,6 +222,9 @@ class Reflector:
                     self._watching_since = self._timing.monotonic()
                 for event in batch:
                     await self._apply(event)
+                if batch and not isinstance(batch[-1], Bookmark) and self._resource_version is not None:
+                    # Single changes do not tell it: those that a list gives come in any order.
+                    await self._deliver(Fresh(self.kind, self._resource_version))
 
     async def _apply(self, event: WatchEvent) -> None:
         self._progressed = True

@@ -6,7 +6,8 @@
         └──────────── start again ◄── reload, relist ◄──────┘
 
 All kinds' changes pass one queue and one publisher: STATE has one order. The clock goes out each second after everything
-that was received before, so that its freshness is true of what stands before it in the stream.
+that was received before is stored, so that its freshness is true of what stands before it in the stream. A kind's freshness moves
+on only where its reflector says that every change up to there was passed on: a list gives its differences in any order.
 """
 
 import asyncio
@@ -67,6 +68,8 @@ class Follower:
         self._mirror = Mirror(kinds)
         self._freshness: dict[str, str] = {}
         self._synced: set[str] = set()
+        self._cleaned = 0
+        """The epoch whose predecessors were removed from STATE."""
         self._queue: asyncio.Queue[Received] = asyncio.Queue(WAITING_CHANGES)
 
     async def run(self) -> None:
@@ -87,6 +90,8 @@ class Follower:
                 self._log.warning("STATE moved; it is loaded again", error=str(error))
             self._ready.set("state", False)
             self._mirror.loaded(await self.publisher.reload())
+            # A writer whose publishes were not answered goes on under a new one.
+            self._metrics.epoch.set(self.publisher.epoch)
 
     async def _follow(self) -> None:
         """List and watch every kind until a publication is refused."""
@@ -120,9 +125,22 @@ class Follower:
             synced = len(self._synced) == len(self._kinds)
             await self.publisher.tell_clock(synced=synced, freshness=dict(self._freshness))
             self._ready.set("state", synced)
+            if synced:
+                await self._remove_old_epochs()
             self._metrics.objects.set(len(self._mirror))
             for name, watch in watches.items():
                 self._metrics.age.labels(name).set(now - watch.heard)
+
+    async def _remove_old_epochs(self) -> None:
+        """Once for each epoch, when nothing is left of what strays overwrote."""
+        if self._cleaned == self.publisher.epoch or self._mirror.unknown:
+            return
+        try:
+            await self.publisher.remove_old_epochs()
+        except BusError as error:
+            self._log.warning("old epochs stay in STATE for now", error=str(error))
+        else:
+            self._cleaned = self.publisher.epoch
 
     async def _next_batch(self, *, until: float) -> list[Received]:
         batch: list[Received] = []
@@ -180,14 +198,11 @@ class Follower:
         return publications
 
     def _note(self, received: Received) -> None:
-        """Move freshness on: everything up to this change is in STATE."""
+        """Move freshness on where everything up to it is in STATE; after a single change more of the same list may come."""
         kind, change = received.kind, received.change
         match change:
-            case Changed():
-                self._freshness[kind.name] = change.object.metadata.resource_version
-            case Listed() | Fresh() | Deleted():
-                if change.resource_version:
-                    self._freshness[kind.name] = change.resource_version
+            case Listed() | Fresh() if change.resource_version:
+                self._freshness[kind.name] = change.resource_version
             case Unserved():
                 self._log.warning("a kind is not served", kind=kind.name, cause=change.cause, message=change.message)
         if isinstance(change, Listed) or (

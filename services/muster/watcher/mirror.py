@@ -4,6 +4,7 @@
     changed, deleted         one object
     listed(kind, objects)    a whole kind: objects that differ, tombstones for keys that are gone
 
+What a stray message overwrote is unknown: it is published again whatever it is, a tombstone when it is gone.
 Pure: it gives publications and never sends them. The digests move on with what it gives, so it must be loaded anew when
 a publication was refused.
 """
@@ -20,6 +21,8 @@ from muster.watcher.kinds import Watched
 
 _encoder = msgspec.json.Encoder()
 OWN: frozenset[StateKind] = frozenset({"clock", "epoch"})
+UNKNOWN = b""
+"""In the place of a digest: readers may show anything."""
 
 
 class Skipped(msgspec.Struct, frozen=True):
@@ -30,11 +33,14 @@ class Skipped(msgspec.Struct, frozen=True):
     error: str
 
 
-def digest(projected: msgspec.Struct, *, ignore_version: bool) -> bytes:
-    """A short fingerprint of what readers would see."""
-    if ignore_version:
-        projected = msgspec.structs.replace(projected, resource_version="")
-    return hashlib.blake2b(_encoder.encode(projected), digest_size=16).digest()
+def fingerprint(encoded: bytes) -> bytes:
+    """A short digest of what readers would see."""
+    return hashlib.blake2b(encoded, digest_size=16).digest()
+
+
+def without_version(projected: msgspec.Struct) -> bytes:
+    """An object encoded as if it had no resourceVersion."""
+    return _encoder.encode(msgspec.structs.replace(projected, resource_version=""))
 
 
 class Mirror:
@@ -47,13 +53,22 @@ class Mirror:
         self.skipped: list[Skipped] = []
         """Objects that could not be projected since this was last emptied."""
 
+    @property
+    def unknown(self) -> bool:
+        """Something that a stray message overwrote was not given for publication yet."""
+        return any(held == UNKNOWN for held in self._held.values())
+
     def loaded(self, stored: Mapping[Place, Stored]) -> None:
-        """Take over what STATE holds; what could not be read there is published anew."""
+        """Take over what STATE holds; what is unknown or could not be read there is published anew."""
         self._held = {
-            place: digest(found.object, ignore_version=place[0] in self._ignored)
-            for place, found in stored.items()
-            if found.object is not None and place[0] not in OWN
+            place: self._digest(found) for place, found in stored.items() if not found.gone and place[0] not in OWN
         }
+
+    def _digest(self, found: Stored) -> bytes:
+        if found.unknown or found.kind not in self._ignored:
+            return UNKNOWN if found.unknown else fingerprint(found.raw)
+        projected = found.object
+        return UNKNOWN if projected is None else fingerprint(without_version(projected))
 
     def changed(self, kind: Watched, raw: Any) -> tuple[Publication, ...]:
         """An object is new or differs; () when readers would see no difference."""
@@ -64,10 +79,10 @@ class Mirror:
             self.skipped.append(Skipped(kind=kind.name, key=key, error=f"{type(error).__name__}: {error}"))
             return ()
         place = (kind.state_kind, key)
-        fingerprint = digest(projected, ignore_version=kind.ignore_version)
-        if self._held.get(place) == fingerprint:
+        digest = fingerprint(without_version(projected) if kind.ignore_version else _encoder.encode(projected))
+        if self._held.get(place) == digest:
             return ()
-        self._held[place] = fingerprint
+        self._held[place] = digest
         version = raw.metadata.resource_version
         return (Publication(kind=kind.state_kind, key=key, object=projected, resource_version=version),)
 
@@ -95,8 +110,8 @@ class Mirror:
         return tuple(publications)
 
     def forget(self, kind: StateKind, key: str) -> None:
-        """A publication was not sent (too large): STATE does not hold this version."""
-        self._held.pop((kind, key), None)
+        """A publication was not sent (too large): STATE holds an older version, or none."""
+        self._held[kind, key] = UNKNOWN
 
     def __len__(self) -> int:
         """Objects held."""
