@@ -222,6 +222,19 @@ class ContainerState(Narrow, frozen=True):
     terminated: ContainerStateTerminated | None = None
 
 
+class AllocatedDevice(Narrow, frozen=True):
+    """One device that a container holds."""
+
+    resource_id: str = msgspec.field(default="", name="resourceID")
+
+
+class AllocatedDevices(Narrow, frozen=True):
+    """The devices of one resource that a container holds, as kubelet reports them."""
+
+    name: str = ""
+    resources: tuple[AllocatedDevice, ...] = ()
+
+
 class ContainerStatus(Narrow, frozen=True):
     """What has become of one container."""
 
@@ -230,6 +243,7 @@ class ContainerStatus(Narrow, frozen=True):
     restart_count: int = 0
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
+    allocated_resources_status: tuple[AllocatedDevices, ...] = ()
 
 
 class PodStatus(Narrow, frozen=True):

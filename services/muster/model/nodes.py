@@ -66,3 +66,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fence: int = 0
     """Annotation ``muster.dev/fence``: the highest LEDGER sequence under which this node was written, 0 when never."""
     terminating: bool = False
+    card_plugin: str = ""
+    """Whose annotations a plugin that obeys us reads: ``gpu-share`` or ``vgpu``; '' in every other mode."""
+    card_warning: str = ""
+    """What is doubtful about the node's cards, as a sentence for people."""

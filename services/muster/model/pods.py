@@ -24,10 +24,12 @@ from muster.model.units import (
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One share of one card: memory in MiB, core in percent; 0 means that this side is not limited."""
+    """A share of a card: memory in MiB, core in percent; 0 means that this side is not limited."""
 
     memory_mib: MiB = MiB(0)
     core_percent: CorePercent = CorePercent(0)
+    count: int = 1
+    """So many shares of this size, each on another card of one node."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -116,6 +118,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Names of PersistentVolumeClaims."""
     resource_claims: bool = False
     """The pod uses DRA ResourceClaims."""
+    takes_visible_devices: bool = False
+    """Its containers read from an annotation which cards they may see (needed where no plugin hands shares over)."""
+    gpu_models: tuple[str, ...] = ()
+    """Only cards whose model contains one of these, whatever the case."""
+    refused_gpu_models: tuple[str, ...] = ()
 
 
 class Phase(StrEnum):
@@ -185,6 +192,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unschedulable_reason: str = ""
     """Reason of its condition PodScheduled=False, '' when it has none."""
     unschedulable_message: str = ""
+    devices: tuple[str, ...] = ()
+    """Identifiers of the devices that its kubelet says it holds (UUIDs of cards, where the plugin names cards so)."""
 
     @property
     def key(self) -> str:
