@@ -1,12 +1,12 @@
 """Synthetic clusters and pending batches for measuring placement.
 
-    racks of 16 nodes × 8 cards, a block (spine) is 8 racks, 70/30 two card models by rack
-    a rack's utilisation is Beta distributed around the load; its nodes are full, empty or fragmented
-    5 % of the nodes are short of cpu; everything is drawn from one seed
+racks of 16 nodes × 8 cards, a block (spine) is 8 racks, 70/30 two card models by rack
+a rack's utilisation is Beta distributed around the load; its nodes are full, empty or fragmented
+5 % of the nodes are short of cpu; everything is drawn from one seed
 
-    mixed        45 % of the demand in gangs of 8-card pods, 17 % in gangs of two roles, the rest single pods
-    contended    gangs that must stay in one rack and nothing else; demand 0.9 × the free cards
-    fractional   mixed, with 8 % of the demand in shares of cards
+mixed        45 % of the demand in gangs of 8-card pods, 17 % in gangs of two roles, the rest single pods
+contended    gangs that must stay in one rack and nothing else; demand 0.9 × the free cards
+fractional   mixed, with 8 % of the demand in shares of cards
 """
 
 import random
@@ -124,11 +124,15 @@ def _nodes(draw: random.Random, count: int, load: float) -> tuple[tuple[Node, ..
                 for one in sorted(taken)
             )
             occupants.append(
-                Occupant(uid=PodUid(f"busy-{number}"), key=f"other/busy-{number}", node=name, request=request, cards=uses)
+                Occupant(
+                    uid=PodUid(f"busy-{number}"), key=f"other/busy-{number}", node=name, request=request, cards=uses
+                )
             )
         if draw.random() < 0.05:
             hungry = Request(cpu=MilliCpu(draw.randrange(40_000, CPU_PER_NODE - used * CPU_PER_CARD + 1, 1000)))
-            occupants.append(Occupant(uid=PodUid(f"cpu-{number}"), key=f"other/cpu-{number}", node=name, request=hungry))
+            occupants.append(
+                Occupant(uid=PodUid(f"cpu-{number}"), key=f"other/cpu-{number}", node=name, request=hungry)
+            )
     return tuple(nodes), tuple(occupants), free
 
 
@@ -199,7 +203,9 @@ class _Batch:
 
     def _share(self) -> int:
         draw = self.draw
-        self._add([("main", 1, 0)], FREE, minimum=1, share=draw.choice(((8192, 10), (16384, 25), (40960, 50), (20480, 0))))
+        self._add(
+            [("main", 1, 0)], FREE, minimum=1, share=draw.choice(((8192, 10), (16384, 25), (40960, 50), (20480, 0)))
+        )
         return int(draw.random() < 0.3)
 
     def _add(

@@ -20,6 +20,7 @@ from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.topology import domain_name, domains, level_name, resolve
+from muster.model.gangs import Gang
 from muster.model.instructions import Pending
 from muster.model.pods import Shape, TopologyWish
 from muster.model.quantity import format_bytes, format_cpu
@@ -46,6 +47,7 @@ class Explainer:
         self.empty = empty
         self._known: dict[object, Why] = {}
         self._before: Room | None = None
+        self._ahead: list[Gang] | None = None
 
     def pending(self, asks: Iterable[Ask], holds: Mapping[GangKey, Held]) -> list[Pending]:
         """A pending instruction for each gang that still lacks a minimum, with its place in its queue's line."""
@@ -256,9 +258,10 @@ class Explainer:
         self._before.rollback(mark)
         if fits is None:
             return None
-        ahead = sorted(
-            (one.gang for key, one in self.work.asks.items() if self.work.landed.get(key)), key=gang_key_order
-        )
+        if self._ahead is None:
+            landed = (one.gang for key, one in self.work.asks.items() if self.work.landed.get(key))
+            self._ahead = sorted(landed, key=gang_key_order)
+        ahead = self._ahead
         same = [gang for gang in ahead if gang.queue == ask.gang.queue] or ahead
         names = ", ".join(gang.key for gang in same[:3]) + (" …" if len(same) > 3 else "")
         return Why(

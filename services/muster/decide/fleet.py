@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.model.nodes import CardMode, Node, Taint
-from muster.model.pods import Request
-from muster.model.units import NodeName
+from muster.model.pods import CardUse, Request
+from muster.model.units import CardIndex, CorePercent, MiB, NodeName
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
 
 CPU, MEMORY, PODS = 0, 1, 2
@@ -61,6 +62,7 @@ class Fleet:
         self.taint_codes = self._taints()
         self.memo: dict[object, object] = {}
         """What other modules of the core derive from these nodes alone; the key says which."""
+        self._whole_cards: dict[tuple[int, int], CardUse] = {}
         self._columns: dict[str, Column] = {}
         self._vectors: dict[Request, Ints | None] = {}
 
@@ -111,6 +113,18 @@ class Fleet:
                 if value is not None:
                     codes[row] = values.setdefault(value, len(values))
             found = self._columns[key] = Column(codes, values)
+        return found
+
+    def whole_card(self, row: int, position: int) -> CardUse:
+        """The card at a position of a row, taken whole."""
+        found = self._whole_cards.get((row, position))
+        if found is None:
+            found = self._whole_cards[row, position] = CardUse(
+                index=CardIndex(int(self.card_index[row, position])),
+                memory_mib=MiB(int(self.card_memory[row, position])),
+                core_percent=CorePercent(int(self.card_core[row, position])),
+                whole=True,
+            )
         return found
 
     def vector(self, request: Request) -> Ints | None:

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from muster.decide.fleet import Fleet, Ints, Mask
+from muster.decide.fleet import Fleet, Floats, Ints, Mask
 from muster.model.gangs import MemberState
 from muster.model.pods import CardUse, Request, Shape
 from muster.model.snapshot import Snapshot
-from muster.model.units import CardIndex, CorePercent, MiB, NodeName
+from muster.model.units import NodeName
 
 HOLDING = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
 
@@ -78,6 +78,8 @@ class Room:
         """Rows in the order of their changes, rolled back ones again: what was derived before is renewed from its end."""
         self.derived: dict[object, tuple[int, Ints]] = {}
         """What others derived from the room: how far `changed` was read, and the value by row."""
+        self.scores: dict[object, tuple[int, Floats]] = {}
+        """The same for values that are no whole numbers."""
         self._load(held)
         untouched = (fleet.card_usable & (self.card_users == 0)).sum(axis=1)
         touched = (self.card_users > 0).sum(axis=1) + self.lost_users
@@ -221,9 +223,9 @@ class Room:
             self._refresh(row)
 
     def _refresh(self, row: int) -> None:
-        users = self.card_users[row]
-        untouched = int((self.fleet.card_usable[row] & (users == 0)).sum())
-        touched = int((users > 0).sum() + self.lost_users[row])
+        used = self.card_users[row] > 0
+        untouched = np.count_nonzero(self.fleet.card_usable[row] & ~used)
+        touched = np.count_nonzero(used) + int(self.lost_users[row])
         self.whole_free[row] = min(untouched, int(self.fleet.allocatable_cards[row]) - touched)
 
     def untouched(self) -> Mask:
@@ -233,20 +235,10 @@ class Room:
     def whole_cards(self, row: int, count: int) -> tuple[CardUse, ...]:
         """``count`` untouched cards of one node, of one link group where one has enough (the tightest), lowest first."""
         fleet = self.fleet
-        where = np.flatnonzero(fleet.card_usable[row] & (self.card_users[row] == 0))
-        groups = fleet.link_group[row, where]
-        best: Ints | None = None
-        for group in np.unique(groups):
-            inside = where[groups == group]
-            if inside.size >= count and (best is None or inside.size < best.size):
-                best = inside
-        chosen = (where if best is None else best)[:count]
-        return tuple(
-            CardUse(
-                index=CardIndex(int(fleet.card_index[row, position])),
-                memory_mib=MiB(int(fleet.card_memory[row, position])),
-                core_percent=CorePercent(int(fleet.card_core[row, position])),
-                whole=True,
-            )
-            for position in chosen
-        )
+        where = (fleet.card_usable[row] & (self.card_users[row] == 0)).nonzero()[0].tolist()
+        by_group: dict[int, list[int]] = {}
+        for position, group in zip(where, fleet.link_group[row, where].tolist(), strict=True):
+            by_group.setdefault(group, []).append(position)
+        enough = [group for group, inside in by_group.items() if len(inside) >= count]
+        chosen = by_group[min(enough, key=lambda group: (len(by_group[group]), group))] if enough else where
+        return tuple(fleet.whole_card(row, position) for position in chosen[:count])

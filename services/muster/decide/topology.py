@@ -42,6 +42,15 @@ def level_number(levels: tuple[str, ...], name: str) -> int | None:
 
 def resolve(fleet: Fleet, wish: TopologyWish) -> Wish:
     """Level numbers of a wish. Tier 1 is the narrowest level above the node; a tier above the widest constrains nothing."""
+    key = ("wish", wish)
+    found = fleet.memo.get(key)
+    if found is None:
+        found = fleet.memo[key] = _resolve(fleet, wish)
+    assert isinstance(found, Wish)
+    return found
+
+
+def _resolve(fleet: Fleet, wish: TopologyWish) -> Wish:
     levels = fleet.levels
     above_node = [number for number, key in enumerate(levels) if key.rpartition("/")[2] not in NODE_NAMES]
     required = _tier(above_node, wish.required_tier)

@@ -14,7 +14,7 @@ import numpy as np
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import Ints, Mask
 from muster.decide.placement.feasibility import capacity
-from muster.decide.placement.packing import order_cards, order_rows
+from muster.decide.placement.packing import best_row, order_cards, order_rows
 from muster.decide.room import Room
 from muster.decide.topology import Wish, domains, node_level, preferred_domains, resolve
 from muster.model.pods import CardUse, Shape, TopologyWish
@@ -89,9 +89,7 @@ class Greedy:
                 return landed[0]
         return None
 
-    def beside(
-        self, ask: Ask, placed: Sequence[Landed], counts: Sequence[tuple[int, int]]
-    ) -> list[Landed] | None:
+    def beside(self, ask: Ask, placed: Sequence[Landed], counts: Sequence[tuple[int, int]]) -> list[Landed] | None:
         """Pods of more roles, as (role, pods), in the domain where others of the gang were placed; all or none."""
         mark = self.room.mark()
         everyone = [*self._rows_of(ask.standing), *(landed.row for landed in placed)]
@@ -263,7 +261,11 @@ class Greedy:
         if shape.request.share is not None:
             self._shares(number, role, count, fits, landed)
             return
-        for row in order_rows(self.room, shape, self.packing, np.flatnonzero(fits)).tolist():
+        if count == 1:
+            rows = [best_row(self.room, shape, self.packing, fits)] if fits.any() else []
+        else:
+            rows = order_rows(self.room, shape, self.packing, np.flatnonzero(fits), most=count).tolist()
+        for row in rows:
             for _ in range(min(count, int(fits[row]))):
                 cards = self.room.whole_cards(row, shape.request.cards) if shape.request.cards else ()
                 self.room.take(row, shape.request, cards, ports=shape.host_ports)
@@ -313,6 +315,8 @@ def size_key(shape: Shape) -> tuple[int, int, int, int, int]:
 def role_orders(ask: Ask) -> list[tuple[int, ...]]:
     """Orders in which roles are tried: largest first, as declared, smallest first; each only once."""
     declared = tuple(range(len(ask.roles)))
+    if len(declared) == 1:
+        return [declared]
     largest = tuple(
         sorted(declared, key=lambda number: (tuple(-part for part in size_key(ask.roles[number].shape)), number))
     )

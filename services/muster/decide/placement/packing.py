@@ -10,13 +10,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muster.decide.fleet import CPU, MEMORY, PODS, Ints
-from muster.decide.placement.feasibility import avoided, preference, share_fits
+from muster.decide.fleet import CPU, MEMORY, PODS, Fleet, Floats, Ints
+from muster.decide.placement.feasibility import EVERY_ROW, avoided, preference, share_fits
 from muster.decide.room import Room
-from muster.model.pods import Shape
+from muster.model.pods import Request, Shape
 from muster.model.policy import Packing
-
-Floats = npt.NDArray[np.float64]
 
 
 class CardSlots(NamedTuple):
@@ -29,37 +27,81 @@ class CardSlots(NamedTuple):
 
 
 def fullness(room: Room, shape: Shape, packing: Packing) -> Floats:
-    """How full each row would be with one more pod, 0 … 1, over the resources that the pod asks for."""
-    fleet, request = room.fleet, shape.request
+    """How full each row would be with one more pod, 0 … 1, over the resources that the pod asks for.
+
+    Kept with the room and renewed only for rows that changed since the last time it was asked for.
+    """
+    if room.fleet.vector(shape.request) is None:
+        return np.zeros(room.fleet.size, dtype=np.float64)
+    key = ("fullness", shape.request, packing)
+    known = room.scores.get(key)
+    if known is None:
+        scores = _fullness(room, shape.request, packing, EVERY_ROW)
+    else:
+        since, scores = known
+        renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
+        if renewed.size:
+            scores = scores.copy()
+            scores[renewed] = _fullness(room, shape.request, packing, renewed)
+    room.scores[key] = (len(room.changed), scores)
+    return scores
+
+
+def _fullness(room: Room, request: Request, packing: Packing, rows: Ints | slice) -> Floats:
+    fleet = room.fleet
     vector = fleet.vector(request)
-    result = np.zeros(fleet.size, dtype=np.float64)
-    if vector is None:
-        return result
+    assert vector is not None
+    free, totals = room.free[rows], fleet.total[rows]
+    result = np.zeros(free.shape[0], dtype=np.float64)
     weights = {CPU: packing.cpu, MEMORY: packing.memory}
     weight_sum = 0
-    for dimension in np.flatnonzero(vector):
+    for dimension in np.flatnonzero(vector).tolist():
         if dimension == PODS:
             continue
-        weight = weights.get(int(dimension), 1)
-        total = np.maximum(fleet.total[:, dimension], 1)
-        result += weight * (total - room.free[:, dimension] + vector[dimension]) / total
+        weight = weights.get(dimension, 1)
+        total = np.maximum(totals[:, dimension], 1)
+        result += weight * (total - free[:, dimension] + vector[dimension]) / total
         weight_sum += weight
     if request.cards or request.share is not None:
-        cards = np.maximum(fleet.allocatable_cards, 1)
-        result += packing.gpu * (cards - room.whole_free + request.cards) / cards
+        cards = np.maximum(fleet.allocatable_cards[rows], 1)
+        result += packing.gpu * (cards - room.whole_free[rows] + request.cards) / cards
         weight_sum += packing.gpu
-    return result / max(weight_sum, 1)
+    return np.asarray(np.round(result / max(weight_sum, 1), 9), dtype=np.float64)
 
 
-def order_rows(room: Room, shape: Shape, packing: Packing, rows: Ints) -> Ints:
-    """The rows, best first."""
-    score = np.round(fullness(room, shape, packing)[rows], 9)
-    if not packing.weight:
-        score = np.zeros_like(score)
+def best_row(room: Room, shape: Shape, packing: Packing, fits: Ints) -> int:
+    """The row where the next pod goes, of those where any fits; the same as the first of `order_rows`."""
+    fleet = room.fleet
+    with_cards = bool(shape.request.cards or shape.request.share is not None)
+    if with_cards and packing.weight and _unswayed(fleet, shape):
+        return int(np.argmax(np.where(fits > 0, fullness(room, shape, packing), -1e9)))
+    return int(order_rows(room, shape, packing, np.flatnonzero(fits))[0])
+
+
+def _unswayed(fleet: Fleet, shape: Shape) -> bool:
+    """Whether no row is avoided or liked by the shape itself: then only fullness and the row number decide."""
+    key = ("unswayed", shape.tolerations, shape.preferred_nodes)
+    found = fleet.memo.get(key)
+    if found is None:
+        found = fleet.memo[key] = not (avoided(fleet, shape).any() or preference(fleet, shape).any())
+    return bool(found)
+
+
+def order_rows(room: Room, shape: Shape, packing: Packing, rows: Ints, *, most: int | None = None) -> Ints:
+    """The rows, best first; of more than ``most`` only those that can be among the best so many."""
+    fleet = room.fleet
+    score = fullness(room, shape, packing)[rows] if packing.weight else np.zeros(rows.size)
+    with_cards = bool(shape.request.cards or shape.request.share is not None)
+    if with_cards and _unswayed(fleet, shape):
+        if most is not None and most < rows.size:
+            # A partial sort finds the few that are needed.
+            kept = score >= np.partition(score, rows.size - most)[rows.size - most]
+            rows, score = rows[kept], score[kept]
+        return np.asarray(rows[np.lexsort((rows, -score))], dtype=np.int64)
     keys: list[npt.NDArray[np.generic]] = [rows, -score]
-    if not shape.request.cards and shape.request.share is None:
-        keys += [np.clip(room.whole_free[rows], 0, None), room.fleet.allocatable_cards[rows] > 0]
-    keys += [-preference(room.fleet, shape)[rows], avoided(room.fleet, shape)[rows]]
+    if not with_cards:
+        keys += [np.clip(room.whole_free[rows], 0, None), fleet.allocatable_cards[rows] > 0]
+    keys += [-preference(fleet, shape)[rows], avoided(fleet, shape)[rows]]
     return np.asarray(rows[np.lexsort(keys)], dtype=np.int64)
 
 
@@ -78,7 +120,7 @@ def order_cards(room: Room, shape: Shape, packing: Packing, rows: Ints, *, large
     left = (room.card_memory[at, positions] - share.memory_mib) / memory_total
     left += (room.card_core[at, positions] - share.core_percent) / 100
     fresh = room.card_users[at, positions] == 0
-    score = np.round(fullness(room, shape, packing)[at], 9)
+    score = fullness(room, shape, packing)[at]
     keys: list[npt.NDArray[np.generic]] = [
         positions,
         at,

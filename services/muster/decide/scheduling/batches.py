@@ -125,5 +125,3 @@ def fix_up(work: Round, asks: Iterable[Ask], limits: Sequence[Limit]) -> None:
             del work.landed[key], work.asks[key]
             continue
         take(ask, charge)
-
-

@@ -26,6 +26,8 @@ from muster.model.units import GangKey, QueueName
 
 Score = tuple[int, ...]
 
+KEPT_FROM_PODS = 1500
+
 
 def repair(work: Round, failed: Sequence[Ask], memory: CoreMemory, *, policy: Solver, solve: Solve) -> CoreMemory:
     """Improve the round in place; the memory remembers an attempt that gained nothing, so that it is not repeated."""
@@ -100,6 +102,9 @@ class Problem:
 
     def _fixed(self, failed: Sequence[Ask]) -> set[GangKey]:
         fixed: set[GangKey] = set()
+        rivals_of: dict[QueueName, list[tuple[int, int]]] = {}
+        for one in failed:
+            rivals_of.setdefault(one.gang.queue, []).append(self.tier[one.gang.key])
         first: set[tuple[QueueName, tuple[int, int]]] = set()
         for ask in self.asks:
             key, queue, tier = ask.gang.key, ask.gang.queue, self.tier[ask.gang.key]
@@ -107,7 +112,7 @@ class Problem:
                 continue
             is_first = (queue, tier) not in first
             first.add((queue, tier))
-            rivals = [self.tier[one.gang.key] for one in failed if one.gang.queue == queue]
+            rivals = rivals_of.get(queue, [])
             lower = any(rival > tier for rival in rivals)
             if ask.gang.broken or key in self.work.settled or not (lower or (not is_first and tier in rivals)):
                 fixed.add(key)
@@ -163,12 +168,20 @@ class Problem:
         )
 
     def other_orders(self, best: Saved) -> Saved:
-        """The same gangs by the greedy, large first and small first."""
+        """The same gangs by the greedy, large first and small first.
+
+        In very large rounds the gangs that must be admitted keep the places that the first order gave them: placing
+        thousands of them again would take longer than what it could gain.
+        """
         score = self.score(best)
+        standing = {key: best.landed[key] for key in best.landed if key in self.fixed}
+        kept = standing if sum(map(len, standing.values())) > KEPT_FROM_PODS else {}
         for sign in (-1, 1):
             self.work.reset()
+            for key, landed in kept.items():
+                self.work.take(best.asks[key], landed)
             for ask in sorted(
-                self.asks,
+                (one for one in self.asks if one.gang.key not in kept),
                 key=lambda one: (
                     one.gang.key not in self.fixed,
                     tuple(-part for part in self.tier[one.gang.key]),

@@ -24,8 +24,7 @@ class Budget:
         self.wall = policy.wall_seconds
         self.solves = 0
 
-    @property
-    def left(self) -> bool:
+    def lasts(self) -> bool:
         """Whether another problem may be begun."""
         return self.deterministic > 0 and self.wall > 0
 

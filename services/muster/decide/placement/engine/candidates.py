@@ -43,7 +43,7 @@ def choice_of(
     ``most`` domains are taken (0: all). None when no domain holds it.
     """
     pools = batch.pools
-    usable = np.zeros(pools.count, dtype=np.bool_)
+    usable = np.zeros(pools.total, dtype=np.bool_)
     per_part = []
     for part in entry.parts:
         mask = region & pools.masks[pools.mask_of[part.shape]] & (left[part.size] > 0)
@@ -117,8 +117,8 @@ def _near(batch: Batch, standing: Sequence[str], level: int | None) -> Mask:
     pools = batch.pools
     rows = rows_named(batch.room, standing)  # type: ignore[arg-type]
     if level is None or not rows:
-        return np.ones(pools.count, dtype=np.bool_)
+        return np.ones(pools.total, dtype=np.bool_)
     here = set(domains(batch.room.fleet, level)[rows].tolist())
     if len(here) != 1 or -1 in here:
-        return np.zeros(pools.count, dtype=np.bool_)
+        return np.zeros(pools.total, dtype=np.bool_)
     return np.asarray(pools.required[level] == here.pop(), dtype=np.bool_)

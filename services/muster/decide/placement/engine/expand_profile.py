@@ -23,7 +23,7 @@ Owner = tuple[int, int] | Kind
 def rows_of(batch: Batch, plan: Plan) -> dict[Owner, list[int]]:
     """A row for every pod of the plan; raises AssertionError when the profile promised what is not there."""
     pools = batch.pools
-    wanted: list[list[tuple[int, Owner, int]]] = [[] for _ in range(pools.count)]
+    wanted: list[list[tuple[int, Owner, int]]] = [[] for _ in range(pools.total)]
     for number, counts in plan.placed.items():
         parts = batch.demands.entries[number].parts
         for (at, pool), count in counts.items():

@@ -14,7 +14,7 @@ The hint is the plan itself, complete and feasible; the answer is taken when its
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy as np
 from muster.decide.fleet import Ints, Mask
 from muster.decide.placement.engine.candidates import Choice, choice_of, free_slots
 from muster.decide.placement.engine.demands import Entry, Kind
-from muster.decide.placement.engine.plan import Batch, Counts, Plan
+from muster.decide.placement.engine.plan import Batch, Plan
 from muster.decide.placement.exact import Model
 from muster.decide.placement.solver import linear_model
 
@@ -69,6 +69,8 @@ class Master:
         self._bags: dict[int, int] = {}
         self._flows: dict[Kind, list[tuple[int, int]]] = {}
         self._minor: list[int] = []
+        self.trivial = False
+        """Nothing to choose: it was not given to the solver."""
 
     def _scope(self) -> list[int]:
         inside = self.region.pools
@@ -78,7 +80,7 @@ class Master:
     def _constants(self) -> dict[int, Ints]:
         """Pods by size and pool of entries that stay where they are."""
         pools = self.batch.pools
-        constant = {size: np.zeros(pools.count, dtype=np.int64) for size in pools.sizes}
+        constant = {size: np.zeros(pools.total, dtype=np.int64) for size in pools.sizes}
         moving = set(self._moving)
         for number, counts in self.plan.placed.items():
             if number in moving:
@@ -140,6 +142,7 @@ class Master:
         self._build()
         model = self.model
         if not model.cost:
+            self.trivial = True
             return None, None
         built = linear_model(model.bounds, model.rows, model.cost, model.hints)
         response = None if built is None else solve(built, parameters)
@@ -318,10 +321,10 @@ class Master:
                 heap = self._heaps[number]
                 if len(heap.pools) == 1:
                     flows[kind][heap.pools[0]] = values[variable]
-        self._spread(values, placed, flows)
+        self._spread(values, flows)
         return Plan(dict(sorted(placed.items())), tuple(admitted), flows)
 
-    def _spread(self, values: Sequence[int], placed: Mapping[int, Counts], flows: dict[Kind, Ints]) -> None:
+    def _spread(self, values: Sequence[int], flows: dict[Kind, Ints]) -> None:
         """Deal the counts of merged pools out to them, largest slots first: what is left of each size adds up exactly."""
         for number, heap in enumerate(self._heaps):
             if len(heap.pools) == 1:

@@ -129,7 +129,7 @@ class Batch:
         for bag in self.demands.bags:
             kinds = {part.role: self.kind(part) for part in bag.parts}
             for kind in kinds.values():
-                flows.setdefault(kind, np.zeros(self.pools.count, dtype=np.int64))
+                flows.setdefault(kind, np.zeros(self.pools.total, dtype=np.int64))
             running = [item for item in bag.items if item.ask.gang.key in self.landed]
             admitted.append(len(running))
             for item in running:
@@ -182,7 +182,7 @@ class Batch:
 
     def loads(self, plan: Plan) -> dict[int, Ints]:
         """Pods per slot size and pool."""
-        loads = {size: np.zeros(self.pools.count, dtype=np.int64) for size in self.pools.sizes}
+        loads = {size: np.zeros(self.pools.total, dtype=np.int64) for size in self.pools.sizes}
         for kind, flow in plan.flows.items():
             loads[kind.size] += flow
         for number, counts in plan.placed.items():
@@ -193,7 +193,7 @@ class Batch:
 
     def opened(self, loads: Mapping[int, Ints]) -> Ints:
         """The fewest nodes that an untouched pool opens for these loads; 0 in other pools."""
-        nodes = np.zeros(self.pools.count, dtype=np.int64)
+        nodes = np.zeros(self.pools.total, dtype=np.int64)
         for size in self.pools.sizes:
             needed = sum((k // size * count for k, count in loads.items() if k >= size), np.zeros_like(nodes))
             each = np.maximum(self.pools.width // size, 1)
@@ -206,13 +206,17 @@ class Batch:
         loads = self.loads(plan)
         for size in self.pools.sizes:
             needed = sum(
-                (k // size * count for k, count in loads.items() if k >= size), np.zeros(self.pools.count, np.int64)
+                (k // size * count for k, count in loads.items() if k >= size), np.zeros(self.pools.total, np.int64)
             )
-            for pool in np.flatnonzero(needed > self.pools.slots[size]).tolist():
-                problems.append(f"pool {pool}: {needed[pool]} slots of {size} of {self.pools.slots[size][pool]}")
-        for rate in self.rates:
-            if self.usage(plan, rate) > max(rate.amount, 0):
-                problems.append(f"limit {rate.amount}: {self.usage(plan, rate)} taken")
+            problems += [
+                f"pool {pool}: {needed[pool]} slots of {size} of {self.pools.slots[size][pool]}"
+                for pool in np.flatnonzero(needed > self.pools.slots[size]).tolist()
+            ]
+        problems += [
+            f"limit {rate.amount}: {self.usage(plan, rate)} taken"
+            for rate in self.rates
+            if self.usage(plan, rate) > max(rate.amount, 0)
+        ]
         for kind, flow in plan.flows.items():
             wanted = sum(
                 plan.admitted[number] * sum(part.most for part in bag.parts if self.kind(part) == kind)

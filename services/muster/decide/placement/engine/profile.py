@@ -99,7 +99,7 @@ class Pools(NamedTuple):
     """The narrowest domain that any wish here names: what a subset is made of."""
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """How many pools."""
         return len(self.rows)
 

@@ -23,7 +23,7 @@ SEED = 20_260_101
 
 def improve(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: Solve) -> Plan:
     """The best plan found within the budget; never a worse one than that given."""
-    if not batch.pools.count or not _waiting(batch, plan):
+    if not batch.pools.total or not _waiting(batch, plan):
         return plan
     plan, proven = _whole(batch, plan, budget, policy, solve)
     if proven:
@@ -37,14 +37,16 @@ def _waiting(batch: Batch, plan: Plan) -> bool:
 
 
 def _whole(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: Solve) -> tuple[Plan, bool]:
-    """The model over all pools where it is small enough; whether the answer is proven the best."""
-    everything = np.ones(batch.pools.count, dtype=np.bool_)
+    """The model over all pools where it is small enough; whether the search ends with it: proven, or nobody solves."""
+    everything = np.ones(batch.pools.total, dtype=np.bool_)
     master = Master(batch, plan, Region(everything, _unplaced(batch, plan), range(len(batch.demands.bags))))
     if master.variables > policy.batch_max_variables:
         return plan, False
     found, response = master.solve(budget.parameters(), solve)
     budget.spend(response, master.variables)
-    return found or plan, response is not None and _optimal(response)
+    if response is None:
+        return plan, not master.trivial
+    return found or plan, _optimal(response)
 
 
 def _optimal(response: object) -> bool:
@@ -61,10 +63,10 @@ def _subsets(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: So
     draw = np.random.default_rng(SEED)
     size = policy.batch_subset_domains
     idle = 0
-    while budget.left:
-        before = plan
+    while budget.lasts():
+        start = plan
         for number, inside in enumerate(_deal(batch, plan, size, draw)):
-            if not budget.left:
+            if not budget.lasts():
                 break
             region = Region(
                 inside,
@@ -76,8 +78,10 @@ def _subsets(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: So
             master = Master(batch, plan, region)
             found, response = master.solve(budget.parameters(), solve)
             budget.spend(response, master.variables)
+            if response is None and not master.trivial:
+                return plan  # no solver here, or it was stopped
             plan = found or plan
-        if plan is before:
+        if plan is start:
             idle += 1
             size *= 2
             if idle > 3 or size > 4 * int(batch.pools.unit.max() + 1):
