@@ -2,15 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.decide.cards import (
-    CARDS,
-    GPU_INDEX,
-    asked_by,
-    assignment_annotations,
-    cards_from_annotations,
-    memory_doubt,
-    normalise_containers,
-)
+from muster.decide.assignment import CARDS, GPU_INDEX, assignment_annotations, cards_from_annotations
+from muster.decide.cards import asked_by, memory_doubt, normalise_containers
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import CardUse, Request, Share
@@ -61,7 +54,6 @@ MISTAKES = {
     "no quantity": ({"volcano.sh/gpu-memory": "much"}, "is not a quantity"),
     "less than nothing": ({"nvidia.com/gpu": -1}, "below 0"),
     "two cards beside a share": ({"nvidia.com/gpu": 2, "volcano.sh/gpu-memory": 4096}, "one share of one card"),
-    "two shares in one pod": ({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 4096}, "not supported"),
 }
 
 
@@ -99,9 +91,10 @@ def test_a_second_pass_changes_nothing_and_the_first_does_not_touch_what_it_was_
         ({"volcano.sh/gpu-core": 30}, 0, Share(core_percent=30)),
         ({"volcano.sh/gpu-number": 3}, 3, None),
         ({"volcano.sh/vgpu-number": 1, "volcano.sh/vgpu-cores": 50}, 0, Share(core_percent=50)),
-        ({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 50}, 2, None),
+        ({"volcano.sh/vgpu-number": 2, "volcano.sh/vgpu-memory": 50}, 0, Share(memory_mib=50, count=2)),
+        ({"volcano.sh/vgpu-number": 2}, 2, None),
     ],
-    ids=["whole cards", "the share wins", "core only", "cards by number", "a vgpu", "several vgpus count whole"],
+    ids=["whole cards", "the share wins", "core only", "cards by number", "a vgpu", "several vgpus", "vgpus without amounts are whole cards"],
 )  # fmt: skip
 def test_what_amounts_ask_of_cards(amounts, cards, share):
     assert asked_by(amounts).settled() == (cards, share)

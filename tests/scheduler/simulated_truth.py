@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from muster.bus.errors import LedgerMovedError, NoStreamError, StreamConflictError
-from muster.decide.cards import cards_from_annotations
+from muster.decide.assignment import cards_from_annotations
 from muster.kube.errors import Conflict, NotFound
 from muster.model.instructions import Slot
 from muster.model.ledger import Bind, Close, Commit, Leader, Undoing

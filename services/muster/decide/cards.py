@@ -4,6 +4,7 @@
     volcano.sh/gpu-memory: 5120, volcano.sh/gpu-core: 30 one share of one card: 5 GiB of memory, 30 % of its core
     both                                                 one share (the whole card is taken out, see `normalise_containers`)
     volcano.sh/vgpu-number: 1, vgpu-memory, vgpu-cores   one share in the vGPU plugin's words; without amounts: whole cards
+    volcano.sh/vgpu-number: 2, vgpu-memory, vgpu-cores   two shares of that size, on two cards of one node
 
 Names are matched without case, and every spelling in circulation is known. Card memory is in MiB, core in percent.
 """
@@ -14,12 +15,10 @@ from typing import Any
 import msgspec
 
 from muster.decide.findings import Note, Problem
-from muster.model.instructions import Slot
-from muster.model.nodes import CardMode, Node
-from muster.model.pods import CardUse, Request, Share
+from muster.model.pods import Share
 from muster.model.policy import Policy
 from muster.model.quantity import QuantityError, parse_quantity, to_units
-from muster.model.units import CardCount, CardIndex, CorePercent, MiB
+from muster.model.units import CardCount, CorePercent, MiB
 
 GPU_MEMORY = "volcano.sh/gpu-memory"
 GPU_CORE = "volcano.sh/gpu-core"
@@ -50,10 +49,13 @@ SPELLINGS: Mapping[str, str] = {
 MEMORY_NAMES = frozenset({GPU_MEMORY, VGPU_MEMORY})
 CORE_NAMES = frozenset({GPU_CORE, VGPU_CORE})
 NUMBER_NAMES = frozenset({GPU_NUMBER, VGPU_NUMBER})
+VGPU_NAMES = frozenset({VGPU_NUMBER, VGPU_MEMORY, VGPU_CORE, VGPU_PERCENTAGE})
 
-GPU_INDEX = "volcano.sh/gpu-index"
-PREDICATE_TIME = "volcano.sh/predicate-time"
-CARDS = "muster.dev/cards"
+VISIBLE_DEVICES = "muster.dev/visible-devices"
+"""Pod annotation: what the containers' NVIDIA_VISIBLE_DEVICES is, by the downward API. A Binding fills it in."""
+VISIBLE_VARIABLE = "NVIDIA_VISIBLE_DEVICES"
+NO_DEVICES = "none"
+VISIBLE_SOURCE = {"fieldRef": {"fieldPath": f"metadata.annotations['{VISIBLE_DEVICES}']"}}
 
 MIB_PER_GIB = 1024
 LARGEST_SANE_MIB = 2**20
@@ -76,6 +78,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     memory_mib: int = 0
     core_percent: int = 0
     card_resource: str = ""
+    count: int = 1
+    """Shares, each on another card."""
+
+    @property
+    def any(self) -> bool:
+        """It asks for cards in any way."""
+        return bool(self.cards) or self.shared
 
     @property
     def shared(self) -> bool:
@@ -84,11 +93,18 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
     def plus(self, other: "Asked") -> "Asked":
         """Both together, as two containers of one pod."""
+        resource = self.card_resource or other.card_resource
+        cards = self.cards + other.cards
+        if self.shared and other.shared and max(self.count, other.count) > 1:
+            # Shares on several cards each: every one gets a card of its own, as large as the largest of them.
+            largest = self.at_least(other)
+            return msgspec.structs.replace(largest, cards=cards, card_resource=resource, count=self.count + other.count)
         return Asked(
-            cards=self.cards + other.cards,
+            cards=cards,
             memory_mib=self.memory_mib + other.memory_mib,
             core_percent=self.core_percent + other.core_percent,
-            card_resource=self.card_resource or other.card_resource,
+            card_resource=resource,
+            count=max(self.count, other.count),
         )
 
     def at_least(self, other: "Asked") -> "Asked":
@@ -98,20 +114,30 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
             memory_mib=max(self.memory_mib, other.memory_mib),
             core_percent=max(self.core_percent, other.core_percent),
             card_resource=self.card_resource or other.card_resource,
+            count=max(self.count, other.count),
         )
 
     def settled(self) -> tuple[CardCount, Share | None]:
         """Whole cards or a share, never both: the share wins."""
         if self.shared:
-            return CardCount(0), Share(memory_mib=MiB(self.memory_mib), core_percent=CorePercent(self.core_percent))
+            share = Share(
+                memory_mib=MiB(self.memory_mib), core_percent=CorePercent(self.core_percent), count=self.count
+            )
+            return CardCount(0), share
         return CardCount(self.cards), None
 
 
 def asked_by(amounts: Mapping[str, Any], *, card_resources: Iterable[str] = ("nvidia.com/gpu",)) -> Asked:
-    """What a container's resource amounts ask of cards. A vGPU number above 1 with amounts counts as whole cards."""
+    """What a container's resource amounts ask of cards.
+
+    What is asked in the vGPU plugin's words can be had on its nodes only: its `card_resource` is ``volcano.sh/vgpu-number``.
+    """
     cards, memory, core, number, resource = 0, 0, 0, 0, ""
+    vgpu = False
     for name, value in amounts.items():
         known = canonical(name, card_resources)
+        if known in VGPU_NAMES and to_units(value):
+            vgpu = True
         if known in MEMORY_NAMES:
             memory = to_units(value)
         elif known in CORE_NAMES:
@@ -121,9 +147,12 @@ def asked_by(amounts: Mapping[str, Any], *, card_resources: Iterable[str] = ("nv
         elif known in card_resources:
             cards += to_units(value)
             resource = known if to_units(value) else resource
-    if number > 1 or (number and not memory and not core):
+    resource = VGPU_NUMBER if vgpu and (memory or core or not cards) else resource
+    if not memory and not core:
         return Asked(cards=number + cards, card_resource=resource)
-    return Asked(cards=cards, memory_mib=memory, core_percent=core, card_resource=resource)
+    if number > 1 and not vgpu:
+        return Asked(cards=number + cards, card_resource=resource)
+    return Asked(cards=cards, memory_mib=memory, core_percent=core, card_resource=resource, count=max(number, 1))
 
 
 class Normalised(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +195,45 @@ def normalise_containers(
             )
             for number, container in enumerate(containers)
         ]
-    return Normalised(template={**template, "spec": spec}, notes=tuple(notes), problems=tuple(problems))
+    made = {**template, "spec": spec}
+    return Normalised(template=_with_visible_devices(made, notes), notes=tuple(notes), problems=tuple(problems))
+
+
+def _with_visible_devices(template: dict[str, Any], notes: list[Note]) -> dict[str, Any]:
+    """Let containers with a share read from an annotation which cards they may see.
+
+    Where no plugin hands shares over, nothing else tells them. The variable of a container wins over a plugin's, so a Binding
+    fills the annotation in on every node.
+    """
+    spec = dict(template["spec"])
+    wired = False
+    for group in ("initContainers", "containers"):
+        if not spec.get(group):
+            continue
+        containers = []
+        for number, container in enumerate(spec[group]):
+            if not _asks_share(container):
+                containers.append(container)
+                continue
+            wired = True
+            others = [one for one in container.get("env") or () if one.get("name") != VISIBLE_VARIABLE]
+            own = [one for one in container.get("env") or () if one.get("name") == VISIBLE_VARIABLE]
+            if any(one.get("valueFrom") != VISIBLE_SOURCE for one in own):
+                message = f"{VISIBLE_VARIABLE} is set by the placement of a share; the value given was replaced"
+                notes.append(Note(field=f"spec.{group}[{number}].env", message=message))
+            containers.append({**container, "env": [*others, {"name": VISIBLE_VARIABLE, "valueFrom": VISIBLE_SOURCE}]})
+        spec[group] = containers
+    if not wired:
+        return template
+    metadata = dict(template.get("metadata") or {})
+    metadata["annotations"] = {VISIBLE_DEVICES: NO_DEVICES, **(metadata.get("annotations") or {})}
+    return {**template, "metadata": metadata, "spec": spec}
+
+
+def _asks_share(container: Mapping[str, Any]) -> bool:
+    resources = container.get("resources") or {}
+    merged = {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+    return any(is_share(merged, name) for name in MEMORY_NAMES | CORE_NAMES)
 
 
 def _normalise_container(
@@ -191,6 +258,8 @@ def _normalise_container(
                 notes.append(Note(field=field, message=f"{resource} is read as {known}"))
             renamed[known] = value
         named[name] = renamed
+    if largest:
+        _percentage_as_memory(named, path=path, largest=largest, notes=notes)
     merged = {**named["requests"], **named["limits"]}
     found = list(_amount_problems(merged, path=f"{path}.{side}", policy=policy, largest=largest))
     problems.extend(found)
@@ -213,6 +282,20 @@ def _normalise_container(
     kept = {name: amounts for name, amounts in named.items() if amounts}
     others = {name: value for name, value in resources.items() if name not in {"limits", "requests"}}
     return {**container, "resources": {**others, **kept}}
+
+
+def _percentage_as_memory(named: dict[str, dict[str, Any]], *, path: str, largest: int, notes: list[Note]) -> None:
+    """A percentage of a card's memory becomes MiB, by the largest card of the cluster."""
+    for side, amounts in named.items():
+        percent = _units(amounts.get(VGPU_PERCENTAGE, 0))
+        if not 0 < percent <= 100 or VGPU_MEMORY in amounts:
+            continue
+        del amounts[VGPU_PERCENTAGE]
+        amounts[VGPU_MEMORY] = str(largest * percent // 100)
+        message = (
+            f"{percent} % of a card is read as {largest * percent // 100} MiB: the largest card here has {largest}"
+        )
+        notes.append(Note(field=f'{path}.{side}["{VGPU_PERCENTAGE}"]', message=message))
 
 
 def is_share(amounts: Mapping[str, Any], name: str) -> bool:
@@ -252,10 +335,6 @@ def _amount_problems(amounts: Mapping[str, Any], *, path: str, policy: Policy, l
             )
         elif name == VGPU_PERCENTAGE and amount > 0:
             message = f"a percentage of an unknown card's memory cannot be placed; ask {VGPU_MEMORY} in MiB"
-        elif (
-            name == VGPU_NUMBER and amount > 1 and any(is_share(amounts, other) for other in MEMORY_NAMES | CORE_NAMES)
-        ):
-            message = f"{value} shares in one pod are not supported; ask 1 share, or {value} whole cards"
         if message:
             yield Problem(field=field, value=str(value), message=message)
 
@@ -281,76 +360,20 @@ def memory_doubt(amount: int, *, smallest: int, largest: int = 0, written: str =
     return ""
 
 
-class AssignedCard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One entry of annotation ``muster.dev/cards``."""
+def node_memory_doubt(total: int, *, cards: int) -> str:
+    """Why ``volcano.sh/gpu-memory`` of a whole node (MiB) cannot be right, with the likely meaning; '' when it can.
 
-    index: int
-    memory_mib: int = 0
-    core_percent: int = 0
-    whole: bool = False
-    expected: bool = False
-    """The device plugin chooses; this is what is expected of it."""
-
-
-_ASSIGNED = msgspec.json.Decoder(list[AssignedCard])
-
-
-def assignment_annotations(slot: Slot, node: Node, now: float) -> dict[str, str]:
-    """Annotations that hand this slot's cards over, for the Binding; empty when the slot has none. `now`: Unix seconds."""
-    if not slot.cards:
-        return {}
-    stock = node.card_mode is not CardMode.VOLCANO
-    assigned = [
-        AssignedCard(
-            index=use.index,
-            memory_mib=use.memory_mib,
-            core_percent=use.core_percent,
-            whole=use.whole,
-            expected=stock,
-        )
-        for use in slot.cards
-    ]
-    annotations = {CARDS: msgspec.json.encode(assigned).decode()}
-    if not stock:
-        annotations[GPU_INDEX] = ",".join(str(use.index) for use in slot.cards)
-        annotations[PREDICATE_TIME] = str(int(now * 1_000_000_000))
-    return annotations
-
-
-def cards_from_annotations(annotations: Mapping[str, str], request: Request | None = None) -> tuple[CardUse, ...]:
-    """The card assignment that stands on a pod, () when there is none.
-
-    Without ``muster.dev/cards`` Volcano's ``gpu-index`` is read, with amounts from the pod's request.
-
-    Raises:
-        ValueError: an annotation is there and cannot be read; the message names it.
+    Args:
+        total: MiB of all cards of the node together.
+        cards: how many cards it has; 0 when unknown.
     """
-    text = annotations.get(CARDS)
-    if text:
-        try:
-            assigned = _ASSIGNED.decode(text)
-        except msgspec.DecodeError as error:
-            raise ValueError(f"annotation {CARDS}: {text!r} is not a card assignment: {error}") from error
-        return tuple(
-            CardUse(
-                index=CardIndex(card.index),
-                memory_mib=MiB(card.memory_mib),
-                core_percent=CorePercent(card.core_percent),
-                whole=card.whole,
-            )
-            for card in assigned
-        )
-    listed = annotations.get(GPU_INDEX)
-    if not listed:
-        return ()
-    try:
-        indexes = [int(part) for part in listed.split(",")]
-    except ValueError as error:
-        raise ValueError(f'annotation {GPU_INDEX}: {listed!r} is not a list of card indexes such as "0,1"') from error
-    share = request.share if request is not None else None
-    return tuple(
-        CardUse(index=CardIndex(index), memory_mib=share.memory_mib, core_percent=share.core_percent)
-        if share is not None
-        else CardUse(index=CardIndex(index), whole=True)
-        for index in indexes
-    )
+    each = total // max(cards, 1)
+    if each < MIB_PER_GIB:
+        meant = each * MIB_PER_GIB * max(cards, 1)
+        of_cards = f" for {cards} cards" if cards > 1 else ""
+        return f"{total} is {total} MiB{of_cards}: no card is so small. Did you mean {meant} ({each} GiB a card)?"
+    if each > LARGEST_SANE_MIB:
+        mib = total // 2**20
+        meant_text = f"{mib} ({mib / MIB_PER_GIB:g} GiB)" if mib else "an amount in MiB"
+        return f"{total} is {total} MiB: this resource counts MiB. Did you mean {meant_text}?"
+    return ""

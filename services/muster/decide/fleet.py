@@ -54,7 +54,9 @@ class Fleet:
         self.position_of: list[dict[int, int]] = []
         self._fill_cards()
         self.allocatable_cards = np.array([node.allocatable_cards for node in self.nodes], dtype=np.int64)
-        self.shares_cards = np.array([node.card_mode is CardMode.VOLCANO for node in self.nodes], dtype=np.bool_)
+        self.shares_cards = np.array(
+            [node.card_mode in {CardMode.VOLCANO, CardMode.RESERVED} for node in self.nodes], dtype=np.bool_
+        )
         self.card_resources = np.array([node.card_resource for node in self.nodes], dtype=object)
         self.ready = np.array([node.ready and not node.terminating for node in self.nodes], dtype=np.bool_)
         self.unschedulable = np.array([node.unschedulable for node in self.nodes], dtype=np.bool_)

@@ -145,13 +145,12 @@ class Room:
             share = request.share
             fits = usable & (self.card_memory[row] >= share.memory_mib) & (self.card_core[row] >= share.core_percent)
             where = np.flatnonzero(fits)
-            if where.size == 0:
-                self.lost_users[row] += 1
-                return
-            position = int(where[np.argmax(self.card_users[row, where] > 0)])
-            self.card_memory[row, position] -= share.memory_mib
-            self.card_core[row, position] -= share.core_percent
-            self.card_users[row, position] += 1
+            used = self.card_users[row, where] > 0
+            chosen = where[np.argsort(~used, kind="stable")][: share.count]
+            self.card_memory[row, chosen] -= share.memory_mib
+            self.card_core[row, chosen] -= share.core_percent
+            self.card_users[row, chosen] += 1
+            self.lost_users[row] += share.count - chosen.size
             return
         where = np.flatnonzero(usable & (self.card_users[row] == 0))[: request.cards]
         self.card_memory[row, where] = 0

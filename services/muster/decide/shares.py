@@ -32,12 +32,12 @@ def add(amounts: Amounts, more: Mapping[str, int], times: int = 1) -> None:
 
 
 def share_part(request: Request, card_memory_mib: int) -> int:
-    """The millionths of a card that a share is charged: the larger of its memory and core part, rounded up."""
+    """The millionths of a card that a share (or several) is charged: the larger of its memory and core part, rounded up."""
     share = request.share
     if share is None:
         return 0
     memory = -(-share.memory_mib * ONE_CARD // card_memory_mib) if card_memory_mib else 0
-    return max(memory, share.core_percent * ONE_CARD // 100)
+    return share.count * max(memory, share.core_percent * ONE_CARD // 100)
 
 
 def base_charge(request: Request) -> Amounts:

@@ -24,6 +24,10 @@ class CardMode(StrEnum):
     """Cards are ResourceClaims; not supported yet."""
 
 
+GPU_SHARE, VGPU = "gpu-share", "vgpu"
+"""Plugins that obey an assignment: Volcano's gpu-share, and its vGPU plugin (HAMi)."""
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One GPU: memory in MiB, core in percent."""
 
@@ -67,6 +71,6 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Annotation ``muster.dev/fence``: the highest LEDGER sequence under which this node was written, 0 when never."""
     terminating: bool = False
     card_plugin: str = ""
-    """Whose annotations a plugin that obeys us reads: ``gpu-share`` or ``vgpu``; '' in every other mode."""
+    """Whose annotations a plugin that obeys us reads (`GPU_SHARE` or `VGPU`); '' in every other mode."""
     card_warning: str = ""
     """What is doubtful about the node's cards, as a sentence for people."""

@@ -42,6 +42,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     share: Share | None = None
     extended: tuple[tuple[str, int], ...] = ()
     card_resource: str = "nvidia.com/gpu"
+    card_containers: tuple[tuple[int, int, int, int], ...] = ()
+    """(container, devices, MiB, percent) for plugins that are told per container; (): the first container has all."""
 
 
 class Toleration(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -1,10 +1,10 @@
 """Which Bindings may go out now, and what they carry.
 
 On nodes of card mode `volcano` the kubelet's Allocate call does not name the pod, so at most one pod with cards may be
-between its Binding and its allocation there at a time (the plugin marks an allocated pod ``volcano.sh/gpu-assigned``).
+between its Binding and its allocation there at a time (the plugin marks an allocated pod; see decide.assignment).
 """
 
-from muster.decide.cards import assignment_annotations
+from muster.decide.assignment import assignment_annotations, is_allocating
 from muster.decide.commitments import OpenEntry, Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
@@ -12,8 +12,6 @@ from muster.model.pods import Phase, Pod
 from muster.model.units import NodeName
 from muster.scheduler.executor import Seen
 from muster.scheduler.world import World
-
-ASSIGNED = "volcano.sh/gpu-assigned"
 
 
 def annotations_of(slot: Slot, node: Node, now: float) -> dict[str, str]:
@@ -64,9 +62,4 @@ def _obeys(node: Node | None) -> bool:
 
 
 def _allocating(pod: Pod) -> bool:
-    return (
-        bool(pod.cards)
-        and pod.phase is Phase.PENDING
-        and not pod.terminating
-        and pod.annotations.get(ASSIGNED) != "true"
-    )
+    return bool(pod.cards) and pod.phase is Phase.PENDING and not pod.terminating and is_allocating(pod)

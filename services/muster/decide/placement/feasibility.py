@@ -5,13 +5,16 @@ taints against tolerations, unschedulable (tolerated by the toleration of its ta
 They depend on nodes alone and are kept with the fleet; capacity looks at the room.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from muster.decide.cards import VGPU_NUMBER
 from muster.decide.fleet import PODS, Fleet, Ints, Mask
 from muster.decide.room import Room
-from muster.model.nodes import Taint
+from muster.decide.selecting import requirement_holds
+from muster.model.nodes import CardMode, Taint
 from muster.model.pods import NodeTerm, Request, Requirement, Shape, Toleration
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -34,7 +37,14 @@ class Admission(NamedTuple):
 def admission(fleet: Fleet, shape: Shape) -> Admission:
     """The predicates of a shape over all rows."""
     request = shape.request
-    card_kind = (bool(request.cards), request.share is not None, request.card_resource if request.cards else "")
+    card_kind = (
+        bool(request.cards),
+        request.share is not None,
+        request.card_resource if request.cards or request.share is not None else "",
+        shape.takes_visible_devices,
+        shape.gpu_models,
+        shape.refused_gpu_models,
+    )
     key = ("admission", shape.node_selector, shape.required_nodes, shape.tolerations, card_kind)
     found = fleet.memo.get(key)
     if found is None:
@@ -44,7 +54,7 @@ def admission(fleet: Fleet, shape: Shape) -> Admission:
             "taints": _tolerated(fleet, shape.tolerations),
             "unschedulable": _schedulable(fleet, shape.tolerations),
             "not ready": fleet.ready,
-            "card kind": _card_kind(fleet, request),
+            "card kind": _card_kind(fleet, shape),
         }
         rows = np.logical_and.reduce(list(passes.values())) if fleet.size else np.zeros(0, dtype=np.bool_)
         found = fleet.memo[key] = Admission(rows, passes)
@@ -149,12 +159,24 @@ def _schedulable(fleet: Fleet, tolerations: tuple[Toleration, ...]) -> Mask:
     return ~fleet.unschedulable & (~tainted[fleet.taint_codes] if fleet.size else True)
 
 
-def _card_kind(fleet: Fleet, request: Request) -> Mask:
+def _card_kind(fleet: Fleet, shape: Shape) -> Mask:
+    """Rows whose cards are given out as the shape asks for them, and are of a model that it takes."""
+    request = shape.request
+    if not request.cards and request.share is None:
+        return np.ones(fleet.size, dtype=np.bool_)
+    modes = np.array([node.card_mode for node in fleet.nodes], dtype=object)
+    vgpu = request.card_resource == VGPU_NUMBER
     if request.share is not None:
-        return fleet.shares_cards
-    if request.cards:
-        return np.asarray(fleet.card_resources == request.card_resource, dtype=np.bool_)
-    return np.ones(fleet.size, dtype=np.bool_)
+        # A share is known by name to one plugin only; without a plugin the containers have to be told what they may see.
+        rows = fleet.shares_cards & ((fleet.card_resources == VGPU_NUMBER) == vgpu)
+        if not shape.takes_visible_devices:
+            rows &= modes != CardMode.RESERVED
+    else:
+        rows = (fleet.card_resources == request.card_resource) & (modes != CardMode.RESERVED)
+    for wanted, names in ((True, shape.gpu_models), (False, shape.refused_gpu_models)):
+        if names:
+            rows &= [any(name in node.gpu_model.upper() for name in names) is wanted for node in fleet.nodes]
+    return np.asarray(rows, dtype=np.bool_)
 
 
 def avoided(fleet: Fleet, shape: Shape) -> Ints:
@@ -265,4 +287,31 @@ def _share_capacity(room: Room, request: Request, rows: Ints | slice) -> Ints:
     # Fresh cards count only as far as the kubelet still offers untouched ones; which of them does not matter when equal.
     ordered = -np.sort(-np.where(fresh, fits, 0), axis=1)
     offered = np.arange(room.fleet.width)[None, :] < room.whole_free[rows][:, None]
-    return np.asarray(partial + np.where(offered, ordered, 0).sum(axis=1), dtype=np.int64)
+    opened = np.where(offered, ordered, 0)
+    used = np.where(fresh, 0, fits)
+    share = request.share
+    if share is not None and share.count > 1:
+        most = np.minimum(room.free[rows, PODS], UNBOUNDED)
+        return np.array(
+            [
+                _pods_on([*one, *more], share.count, int(limit))
+                for one, more, limit in zip(used.tolist(), opened.tolist(), most.tolist(), strict=True)
+            ],
+            dtype=np.int64,
+        )
+    return np.asarray(used.sum(axis=1) + opened.sum(axis=1), dtype=np.int64)
+
+
+def _pods_on(fits: Sequence[int], count: int, most: int) -> int:
+    """How many pods with a share on each of ``count`` different cards fit; ``most`` at the most.
+
+    n pods fit exactly when the cards, each counted n times at the most, take n × count shares.
+    """
+    low, high = 0, max(most, 0)
+    while low < high:
+        pods = (low + high + 1) // 2
+        if sum(min(fit, pods) for fit in fits) >= pods * count:
+            low = pods
+        else:
+            high = pods - 1
+    return low

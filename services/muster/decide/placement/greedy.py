@@ -15,6 +15,7 @@ from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import Ints, Mask
 from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.packing import best_row, order_cards, order_rows
+from muster.decide.placement.several import cards_for
 from muster.decide.room import Room
 from muster.decide.topology import Wish, domains, node_level, preferred_domains, resolve
 from muster.model.pods import CardUse, Shape, TopologyWish
@@ -278,7 +279,18 @@ class Greedy:
         shape, fleet = role.shape, self.room.fleet
         share = shape.request.share
         assert share is not None
-        slots = order_cards(self.room, shape, self.packing, np.flatnonzero(fits), largest_first=self.largest_cards)
+        if share.count > 1:
+            self._several(number, role, count, fits, landed)
+            return
+        slots = order_cards(
+            self.room,
+            shape,
+            self.packing,
+            np.flatnonzero(fits),
+            largest_first=self.largest_cards,
+            most=count,
+            mix=self.mix,
+        )
         left = fits.copy()
         for row, position, takes, fresh in zip(
             slots.rows.tolist(), slots.positions.tolist(), slots.fits.tolist(), slots.fresh.tolist(), strict=True
@@ -294,6 +306,20 @@ class Greedy:
                 self.room.take(row, shape.request, (use,), ports=shape.host_ports)
                 landed.append(Landed(number, row, (use,)))
                 left[row] -= 1
+                count -= 1
+            if not count:
+                return
+
+    def _several(self, number: int, role: RoleAsk, count: int, fits: Ints, landed: list[Landed]) -> None:
+        """Pods that take shares of several cards each."""
+        request = role.shape.request
+        for row in order_rows(self.room, role.shape, self.packing, np.flatnonzero(fits)).tolist():
+            for _ in range(min(count, int(fits[row]))):
+                cards = cards_for(self.room, row, request)
+                if not cards:
+                    break
+                self.room.take(row, request, cards, ports=role.shape.host_ports)
+                landed.append(Landed(number, row, cards))
                 count -= 1
             if not count:
                 return

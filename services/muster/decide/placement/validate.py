@@ -20,7 +20,7 @@ from muster.model.workloads import Queue
 Amount = int | Fraction
 
 HOLDS = (MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING)
-HOST_LEVELS = ("kubernetes.io/hostname", "hostname", "host", "node")
+VGPU_RESOURCE = "volcano.sh/vgpu-number"
 
 
 class _Use:
@@ -48,7 +48,7 @@ class _Use:
             self.core[use.index] += use.core_percent
             self.whole[use.index] += use.whole
         if not cards:
-            self.nameless += request.cards or (1 if request.share else 0)
+            self.nameless += request.cards or (request.share.count if request.share else 0)
         self.ports += ports
 
     def offers(self) -> dict[str, int]:
@@ -156,6 +156,8 @@ def _refuses(node: Node, shape: Shape) -> list[str]:
         for term in shape.required_nodes
     ):
         problems.append("required node affinity does not match")
+    if shape.request.share is not None and node.card_mode is CardMode.RESERVED and not shape.takes_visible_devices:
+        problems.append("the pod does not take from an annotation which card it may see")
     taints = list(node.taints)
     if node.unschedulable:
         taints.append(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))
@@ -197,15 +199,22 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 def _cards_wrong(node: Node, request: Request, cards: Sequence[CardUse]) -> list[str]:
     known = {card.index: card for card in node.cards}
     if request.share is not None:
-        if node.card_mode is not CardMode.VOLCANO:
+        if node.card_mode not in {CardMode.VOLCANO, CardMode.RESERVED}:
             return ["a share on a node that gives out whole cards only"]
+        if (request.card_resource == VGPU_RESOURCE) != (node.card_resource == VGPU_RESOURCE):
+            return [f"a share in words that the node's plugin does not know ({node.card_resource})"]
         share = request.share
-        if len(cards) != 1 or cards[0].whole:
-            return [f"a share takes one card, the plan gives {len(cards)}"]
-        use = cards[0]
-        if (use.memory_mib, use.core_percent) != (share.memory_mib, share.core_percent):
+        if len({use.index for use in cards}) != share.count or len(cards) != share.count:
+            return [f"asks shares of {share.count} cards, the plan gives {len(cards)}"]
+        if any(
+            (use.memory_mib, use.core_percent, use.whole) != (share.memory_mib, share.core_percent, False)
+            for use in cards
+        ):
             return ["the share given is not the share asked for"]
-        return [] if use.index in known and known[use.index].healthy else [f"card {use.index} cannot be used"]
+        lost = [use.index for use in cards if use.index not in known or not known[use.index].healthy]
+        return [f"card {index} cannot be used" for index in lost]
+    if request.cards and node.card_mode is CardMode.RESERVED:
+        return ["whole cards on a node whose cards are given out in shares only"]
     problems = []
     if len(cards) != request.cards or len({use.index for use in cards}) != len(cards):
         problems.append(f"asks {request.cards} cards, the plan gives {len(cards)}")
@@ -327,7 +336,7 @@ def _charge(usage: dict[str, Amount], request: Request, cards: Sequence[CardUse]
         sizes = {card.index: card.memory_mib for card in node.cards} if node is not None else {}
         size = next((sizes[use.index] for use in cards if use.index in sizes), min(sizes.values(), default=0))
         memory = Fraction(request.share.memory_mib * 1_000_000, size) if size else Fraction(0)
-        usage["gpu"] += max(memory, Fraction(request.share.core_percent * 10_000))
+        usage["gpu"] += request.share.count * max(memory, Fraction(request.share.core_percent * 10_000))
 
 
 def _capabilities(

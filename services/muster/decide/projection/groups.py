@@ -3,8 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-from muster.decide.cards import canonical
-from muster.decide.projection.metadata import controlling_owner, kept_annotations, seconds, topology_wish
+from muster.decide.cards import NUMBER_NAMES, canonical
+from muster.decide.projection.metadata import (
+    controlling_owner,
+    kept_annotations,
+    label_selector,
+    seconds,
+    topology_wish,
+)
 from muster.decide.projection.requests import DEFAULT_CARD
 from muster.model.quantity import to_bytes, to_milli_cpu, to_units
 from muster.model.units import ONE_CARD, QueueName
@@ -67,7 +73,7 @@ def limits_of(named: Mapping[str, Any] | None, *, card_resources: tuple[str, ...
             amounts[known] = to_milli_cpu(value)
         elif known == "memory":
             amounts[known] = to_bytes(value)
-        elif known.lower() == ANY_CARD or known in card_resources:
+        elif known.lower() == ANY_CARD or known in card_resources or known in NUMBER_NAMES:
             amounts[known.lower()] = to_units(value, ONE_CARD)
         else:
             amounts[known] = to_units(value)

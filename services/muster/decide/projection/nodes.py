@@ -2,6 +2,8 @@
 
 Card memory, best source first: the vGPU plugin's register annotation (per card), what a Volcano plugin counts (node
 total ÷ cards), the label ``nvidia.com/gpu.memory``, a hand-patched ``volcano.sh/gpu-memory`` (total ÷ cards).
+Who knows more about single cards says so in annotations, card by card from index 0: ``muster.dev/card-link-groups``
+(numbers; cards of one group are linked with each other) and ``muster.dev/card-uuids``.
 """
 
 from collections.abc import Mapping
@@ -17,14 +19,17 @@ from muster.decide.cards import (
     SPELLINGS,
     VGPU_NUMBER,
     canonical,
+    node_memory_doubt,
 )
 from muster.decide.projection.metadata import FENCE, seconds, whole_number
 from muster.decide.projection.requests import DEFAULT_CARD
-from muster.model.nodes import Card, CardMode, Node, Taint
+from muster.model.nodes import GPU_SHARE, VGPU, Card, CardMode, Node, Taint
 from muster.model.quantity import to_bytes, to_milli_cpu, to_units
 from muster.model.units import Bytes, CardIndex, MiB, MilliCpu, NodeName
 
 CARD_MODE = "muster.dev/card-mode"
+LINK_GROUPS = "muster.dev/card-link-groups"
+CARD_UUIDS = "muster.dev/card-uuids"
 REGISTER = "volcano.sh/node-vgpu-register"
 UNHEALTHY = "volcano.sh/gpu-unhealthy-ids"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
@@ -57,12 +62,18 @@ def project_node(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,))
     capacity = max(capacity, allocatable)
     mode = card_mode(labels, annotations, named_capacity, cards=capacity, registered=bool(registered))
     memory = card_memory(labels, named_capacity, cards=capacity, mode=mode)
+    plugin = (VGPU if registered else GPU_SHARE) if mode is CardMode.VOLCANO else ""
+    if plugin == VGPU:
+        resource = VGPU_NUMBER
+    groups = [whole_number(part) for part in _listed(annotations, LINK_GROUPS)]
+    uuids = [card.uuid for card in registered] or _listed(annotations, CARD_UUIDS)
     unhealthy = {part.strip() for part in annotations.get(UNHEALTHY, "").split(",") if part.strip()}
     cards = tuple(
         Card(
             index=CardIndex(index),
             memory_mib=MiB(registered[index].memory_mib if registered else memory),
-            uuid=registered[index].uuid if registered else "",
+            uuid=uuids[index] if index < len(uuids) else "",
+            link_group=groups[index] if index < len(groups) else 0,
             healthy=str(index) not in unhealthy and (not registered or registered[index].healthy),
         )
         for index in range(capacity)
@@ -86,6 +97,8 @@ def project_node(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,))
         gpu_model=_model(labels, registered),
         fence=whole_number(annotations.get(FENCE)),
         terminating=bool(seconds(metadata.deletion_timestamp)),
+        card_plugin=plugin,
+        card_warning=card_warning(named_capacity, mode=mode, cards=capacity),
     )
 
 
@@ -119,6 +132,26 @@ def card_memory(labels: Mapping[str, str], capacity: Mapping[str, Any], *, cards
         counted = 0
     labelled = whole_number(labels.get(MEMORY_LABEL))
     return counted or labelled if mode is CardMode.VOLCANO else labelled or counted
+
+
+def card_warning(capacity: Mapping[str, Any], *, mode: CardMode | None, cards: int) -> str:
+    """What people should know of a node's cards: shares without isolation, memory that no plugin offers, a unit trap."""
+    counted = _count(capacity, GPU_MEMORY)
+    if counted and cards and (doubt := node_memory_doubt(counted, cards=cards)):
+        return f"{GPU_MEMORY}: {doubt}"
+    if mode is CardMode.RESERVED:
+        return "cards are shared without isolation: a pod can use more memory and core than its share"
+    if counted and mode is CardMode.STOCK:
+        return (
+            f"{GPU_MEMORY} is offered, but no device plugin hands out or isolates shares here; "
+            "it is read as the cards' memory, and only whole cards are given out"
+        )
+    return ""
+
+
+def _listed(annotations: Mapping[str, str], name: str) -> list[str]:
+    text = annotations.get(name, "")
+    return [part.strip() for part in text.split(",")] if text.strip() else []
 
 
 def parse_register(text: str) -> tuple[RegisteredCard, ...]:

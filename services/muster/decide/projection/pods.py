@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from muster.decide.cards import cards_from_annotations
+from muster.decide.assignment import cards_from_annotations
+from muster.decide.cards import VISIBLE_DEVICES
 from muster.decide.projection.metadata import FENCE, controlling_owner, kept_annotations, seconds, whole_number
 from muster.decide.projection.requests import DEFAULT_CARD, pod_request
 from muster.model.pods import (
@@ -22,6 +23,7 @@ from muster.model.units import GangKey, NodeName, PodUid, RoleName, gang_key
 
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")
 TASK_SPEC = "volcano.sh/task-spec"
+USE_MODELS, REFUSE_MODELS = "nvidia.com/use-gputype", "nvidia.com/nouse-gputype"
 ALL_NAMESPACES = ("*",)
 PHASES: Mapping[str, Phase] = {phase.value: phase for phase in Phase}
 
@@ -63,6 +65,7 @@ def project_pod(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)) 
         started=seconds(status.start_time) if status.start_time is not None else None,
         unschedulable_reason=reason,
         unschedulable_message=message,
+        devices=_devices(status.container_statuses),
     )
 
 
@@ -97,6 +100,25 @@ def pod_shape(metadata: Any, spec: Any, *, card_resources: tuple[str, ...] = (DE
         ),
         claims=tuple(sorted(claims)),
         resource_claims=bool(spec.resource_claims),
+        takes_visible_devices=VISIBLE_DEVICES in metadata.annotations,
+        gpu_models=_names(metadata.annotations, USE_MODELS),
+        refused_gpu_models=_names(metadata.annotations, REFUSE_MODELS),
+    )
+
+
+def _names(annotations: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """A comma-separated annotation, upper case, sorted."""
+    return tuple(sorted({part.strip().upper() for part in annotations.get(name, "").split(",") if part.strip()}))
+
+
+def _devices(containers: Iterable[Any]) -> tuple[str, ...]:
+    return tuple(
+        sorted(
+            device.resource_id
+            for container in containers
+            for resource in container.allocated_resources_status
+            for device in resource.resources
+        )
     )
 
 

@@ -10,7 +10,16 @@ from typing import Any
 
 import msgspec
 
-from muster.decide.cards import CORE_NAMES, MEMORY_NAMES, NUMBER_NAMES, VGPU_PERCENTAGE, Asked, asked_by, canonical
+from muster.decide.cards import (
+    CORE_NAMES,
+    MEMORY_NAMES,
+    NUMBER_NAMES,
+    VGPU_NUMBER,
+    VGPU_PERCENTAGE,
+    Asked,
+    asked_by,
+    canonical,
+)
 from muster.model.pods import Request
 from muster.model.quantity import to_bytes, to_milli_cpu, to_units
 from muster.model.units import Bytes, MilliCpu
@@ -112,4 +121,11 @@ def pod_request(spec: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,))
         share=share,
         extended=tuple(sorted((name, count) for name, count in total.extended.items() if count)),
         card_resource=total.asked.card_resource or DEFAULT_CARD,
+        card_containers=tuple(
+            (number, asked.cards or asked.count, asked.memory_mib, asked.core_percent)
+            for number, container in enumerate(spec.containers)
+            if (asked := one(container).asked).any
+        )
+        if total.asked.card_resource == VGPU_NUMBER and len(spec.containers) > 1
+        else (),
     )

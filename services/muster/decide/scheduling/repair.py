@@ -196,6 +196,12 @@ class Problem:
 
     def exact(self, best: Saved, policy: Solver, solve: Solve) -> Saved:
         """The exact model, tier by tier from the highest that has a failed gang; what a pass admitted stays."""
+        if any(
+            role.shape.request.share is not None and role.shape.request.share.count > 1
+            for ask in self.asks
+            for role in ask.roles
+        ):
+            return best  # the model's variables are one card each: it cannot tell different cards of one pod
         settled: set[GangKey] = set(self.fixed)
         for tier in sorted({self.tier[key] for key in self.failed}, reverse=True):
             missing = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier} - best.landed.keys()

@@ -1,0 +1,38 @@
+"""Pods that take shares of several cards of one node: which cards each gets.
+
+Used cards first, the fullest of them; untouched ones are opened last, as far as the kubelet still offers them. How many such
+pods a node takes is counted in `muster.decide.placement.feasibility`.
+"""
+
+import numpy as np
+
+from muster.decide.fleet import Ints
+from muster.decide.placement.feasibility import share_fits
+from muster.decide.room import Room
+from muster.model.pods import CardUse, Request
+from muster.model.units import CardIndex, CorePercent, MiB
+
+
+def cards_for(room: Room, row: int, request: Request) -> tuple[CardUse, ...]:
+    """Different cards of one row for one pod, used ones first and the fullest of them; () when there are too few."""
+    share, fleet = request.share, room.fleet
+    assert share is not None
+    rows: Ints = np.array([row])
+    fits = share_fits(room, request, rows)[0]
+    users = room.card_users[row]
+    used = sorted(
+        np.flatnonzero((fits > 0) & (users > 0)).tolist(),
+        key=lambda position: (int(room.card_memory[row, position]), int(room.card_core[row, position]), position),
+    )
+    fresh = np.flatnonzero((fits > 0) & (users == 0)).tolist()[: max(0, int(room.whole_free[row]))]
+    chosen = [*used, *fresh][: share.count]
+    if len(chosen) < share.count:
+        return ()
+    return tuple(
+        CardUse(
+            index=CardIndex(int(fleet.card_index[row, position])),
+            memory_mib=MiB(share.memory_mib),
+            core_percent=CorePercent(share.core_percent),
+        )
+        for position in sorted(chosen)
+    )
