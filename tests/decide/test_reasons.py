@@ -235,7 +235,7 @@ def test_back_offs_long_over_are_forgotten():
 
 def test_the_request_mix_counts_what_started_and_stays_small():
     decision = run(snapshot([node(gpus=4)], [gang("g", role(count=2, gpus=1), role("c", cpu=1, memory=GIB))]))
-    assert decision.memory.mix == {"cards:1": 2, "cpu": 1}
+    assert decision.memory.mix == {"cards:1 cpu:0 memory:0": 2, f"none cpu:1 memory:{11 * 10**8}": 1}
 
 
 def test_every_code_is_a_word_of_its_own():

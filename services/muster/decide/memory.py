@@ -3,7 +3,7 @@
     nominations       room that a committed plan frees, held for its gang
     gang back-offs    a gang that was rejected again and again waits longer each time
     node back-offs    a (node, shape) the kubelet refused is left alone for a while
-    request mix       how often which request was seen (cards and shares), for judging fragmentation
+    request mix       how often which request was seen, for judging fragmentation
 
 Frozen; every function returns a new memory. The shell persists it in the LEDGER as plain data.
 """
@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from muster.model.instructions import Slot
-from muster.model.pods import Shape
+from muster.model.pods import Request, Shape, Share
 from muster.model.policy import Timeouts
-from muster.model.units import GangKey, NodeName, PodUid
+from muster.model.units import Bytes, CardCount, CorePercent, GangKey, MiB, MilliCpu, NodeName, PodUid
 
 CORE = "scheduling"
 
@@ -126,11 +126,34 @@ def without_expired(memory: CoreMemory, *, now: float, keep: float) -> CoreMemor
 
 
 def mix_key(shape: Shape) -> str:
-    """The card part of a request: ``cards:2``, ``share:8192:25``, ``cpu``."""
+    """What a request asks, as far as the mix tells requests apart: ``cards:2 cpu:8000 memory:17179869184``.
+
+    The card part is ``cards:2``, ``share:8192:25`` or ``none``; CPU and memory keep two digits, so that keys stay few.
+    """
     request = shape.request
+    card = f"cards:{request.cards}" if request.cards else "none"
     if request.share is not None:
-        return f"share:{request.share.memory_mib}:{request.share.core_percent}"
-    return f"cards:{request.cards}" if request.cards else "cpu"
+        card = f"share:{request.share.memory_mib}:{request.share.core_percent}"
+    return f"{card} cpu:{_two_digits(request.cpu)} memory:{_two_digits(request.memory)}"
+
+
+def _two_digits(amount: int) -> int:
+    scale: int = 10 ** max(0, len(str(amount)) - 2)
+    return -(-amount // scale) * scale
+
+
+def request_of_mix(key: str) -> Request | None:
+    """The request that a key of `mix_key` stands for; None for a key of another form, which an older memory may hold."""
+    parts = dict(part.partition(":")[::2] for part in key.split(" "))
+    try:
+        cpu, memory = MilliCpu(int(parts["cpu"])), Bytes(int(parts["memory"]))
+        if "share" in parts:
+            mib, percent = parts["share"].split(":")
+            share = Share(memory_mib=MiB(int(mib)), core_percent=CorePercent(int(percent)))
+            return Request(cpu=cpu, memory=memory, share=share)
+        return Request(cpu=cpu, memory=memory, cards=CardCount(int(parts.get("cards", 0))))
+    except (KeyError, ValueError):
+        return None
 
 
 def requests_seen(memory: CoreMemory, shapes: dict[str, int], *, cap: int = 10_000) -> CoreMemory:

@@ -14,6 +14,7 @@ import numpy as np
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import Ints, Mask
 from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.packing import best_row, order_cards, order_rows
 from muster.decide.placement.several import cards_for
 from muster.decide.room import Room
@@ -41,11 +42,13 @@ class Greedy:
         *,
         blocked: dict[Shape, Mask] | None = None,
         largest_cards: bool = False,
+        mix: Mix | None = None,
     ) -> None:
         self.room = room
         self.packing = packing
         self.blocked = blocked or {}
         self.largest_cards = largest_cards
+        self.mix = mix
 
     def minimum(self, ask: Ask) -> list[Landed] | None:
         """Everything that the gang's and the roles' minimums lack, or None with the room untouched."""
@@ -263,9 +266,10 @@ class Greedy:
             self._shares(number, role, count, fits, landed)
             return
         if count == 1:
-            rows = [best_row(self.room, shape, self.packing, fits)] if fits.any() else []
+            rows = [best_row(self.room, shape, self.packing, fits, mix=self.mix)] if fits.any() else []
         else:
-            rows = order_rows(self.room, shape, self.packing, np.flatnonzero(fits), most=count).tolist()
+            inside = np.flatnonzero(fits)
+            rows = order_rows(self.room, shape, self.packing, inside, most=count, mix=self.mix).tolist()
         for row in rows:
             for _ in range(min(count, int(fits[row]))):
                 cards = self.room.whole_cards(row, shape.request.cards) if shape.request.cards else ()

@@ -3,6 +3,7 @@
 Binpack: the fuller a node is after the pod, the better, weighted by policy. Before that: preferences of the pod's own; and a pod
 without cards keeps away from nodes with cards, most of all from those with many untouched ones.
 Shares go to the used card that they leave least of; an untouched card is opened last.
+When the mix of requests is known, nodes and cards are filled first where the expected loss of card room rises least instead.
 """
 
 from typing import NamedTuple
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from muster.decide.fleet import CPU, MEMORY, PODS, Fleet, Floats, Ints
 from muster.decide.placement.feasibility import EVERY_ROW, avoided, preference, share_fits
+from muster.decide.placement.fragmentation import Mix, card_costs, row_costs
 from muster.decide.room import Room
 from muster.model.pods import Request, Shape
 from muster.model.policy import Packing
@@ -69,13 +71,22 @@ def _fullness(room: Room, request: Request, packing: Packing, rows: Ints | slice
     return np.asarray(np.round(result / max(weight_sum, 1), 9), dtype=np.float64)
 
 
-def best_row(room: Room, shape: Shape, packing: Packing, fits: Ints) -> int:
+def _scores(room: Room, shape: Shape, packing: Packing, mix: Mix | None) -> Floats:
+    """What is best first by row: the expected loss of card room, negated, or fullness where no mix is known."""
+    if not packing.weight:
+        return np.zeros(room.fleet.size)
+    if mix is None or shape.request.share is not None or room.fleet.vector(shape.request) is None:
+        return fullness(room, shape, packing)
+    return np.asarray(-np.round(row_costs(room, mix, shape.request), 9), dtype=np.float64)
+
+
+def best_row(room: Room, shape: Shape, packing: Packing, fits: Ints, *, mix: Mix | None = None) -> int:
     """The row where the next pod goes, of those where any fits; the same as the first of `order_rows`."""
     fleet = room.fleet
     with_cards = bool(shape.request.cards or shape.request.share is not None)
     if with_cards and packing.weight and _unswayed(fleet, shape):
-        return int(np.argmax(np.where(fits > 0, fullness(room, shape, packing), -1e9)))
-    return int(order_rows(room, shape, packing, np.flatnonzero(fits))[0])
+        return int(np.argmax(np.where(fits > 0, _scores(room, shape, packing, mix), -1e9)))
+    return int(order_rows(room, shape, packing, np.flatnonzero(fits), mix=mix)[0])
 
 
 def _unswayed(fleet: Fleet, shape: Shape) -> bool:
@@ -87,10 +98,12 @@ def _unswayed(fleet: Fleet, shape: Shape) -> bool:
     return bool(found)
 
 
-def order_rows(room: Room, shape: Shape, packing: Packing, rows: Ints, *, most: int | None = None) -> Ints:
+def order_rows(
+    room: Room, shape: Shape, packing: Packing, rows: Ints, *, most: int | None = None, mix: Mix | None = None
+) -> Ints:
     """The rows, best first; of more than ``most`` only those that can be among the best so many."""
     fleet = room.fleet
-    score = fullness(room, shape, packing)[rows] if packing.weight else np.zeros(rows.size)
+    score = _scores(room, shape, packing, mix)[rows]
     with_cards = bool(shape.request.cards or shape.request.share is not None)
     if with_cards and _unswayed(fleet, shape):
         if most is not None and most < rows.size:
@@ -100,19 +113,35 @@ def order_rows(room: Room, shape: Shape, packing: Packing, rows: Ints, *, most: 
         return np.asarray(rows[np.lexsort((rows, -score))], dtype=np.int64)
     keys: list[npt.NDArray[np.generic]] = [rows, -score]
     if not with_cards:
-        keys += [np.clip(room.whole_free[rows], 0, None), fleet.allocatable_cards[rows] > 0]
+        if mix is None:
+            keys.append(np.clip(room.whole_free[rows], 0, None))
+        keys.append(fleet.allocatable_cards[rows] > 0)
     keys += [-preference(fleet, shape)[rows], avoided(fleet, shape)[rows]]
     return np.asarray(rows[np.lexsort(keys)], dtype=np.int64)
 
 
-def order_cards(room: Room, shape: Shape, packing: Packing, rows: Ints, *, largest_first: bool = False) -> CardSlots:
-    """The cards of these rows that take a share of the shape, best first.
+def order_cards(
+    room: Room,
+    shape: Shape,
+    packing: Packing,
+    rows: Ints,
+    *,
+    largest_first: bool = False,
+    most: int | None = None,
+    mix: Mix | None = None,
+) -> CardSlots:
+    """The cards of these rows that take a share of the shape, best first; when ``most`` is 1, perhaps only the best.
 
     ``largest_first`` puts the cards first on which the share is the smallest part (for a queue close to its capability).
     """
     fleet, request = room.fleet, shape.request
     share = request.share
     assert share is not None
+    costs = None
+    if mix is not None and packing.weight:
+        costs = np.round(card_costs(room, mix, request), 9)
+        if most == 1 and not largest_first and _unswayed(fleet, shape):
+            return _best_card(room, costs, rows)
     fits = share_fits(room, request)[rows]
     where, positions = np.nonzero(fits)
     at = rows[where]
@@ -124,9 +153,11 @@ def order_cards(room: Room, shape: Shape, packing: Packing, rows: Ints, *, large
     keys: list[npt.NDArray[np.generic]] = [
         positions,
         at,
-        np.where(fresh, 0.0, np.round(left, 9)),
-        -score * fresh,
-        fresh,
+        *(
+            (np.where(fresh, 0.0, np.round(left, 9)), -score * fresh, fresh)
+            if costs is None
+            else (costs[at, positions],)
+        ),
         -preference(fleet, shape)[at],
         avoided(fleet, shape)[at],
     ]
@@ -134,3 +165,14 @@ def order_cards(room: Room, shape: Shape, packing: Packing, rows: Ints, *, large
         keys.append(-memory_total)
     order = np.lexsort(keys)
     return CardSlots(at[order], positions[order], fits[where, positions][order], fresh[order])
+
+
+def _best_card(room: Room, costs: Floats, rows: Ints) -> CardSlots:
+    among = costs[rows]
+    where, position = divmod(int(among.argmin()), among.shape[1]) if among.size else (0, 0)
+    if not among.size or not np.isfinite(among[where, position]):
+        none = np.zeros(0, dtype=np.int64)
+        return CardSlots(none, none, none, none.astype(np.bool_))
+    row = rows[where]
+    one = np.ones(1, dtype=np.int64)
+    return CardSlots(one * row, one * position, one, room.card_users[[row], [position]] == 0)

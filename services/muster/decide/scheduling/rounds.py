@@ -12,6 +12,7 @@ from muster.decide.memory import CoreMemory, mix_key, requests_seen, shape_key, 
 from muster.decide.ordering import Line, gang_key_order
 from muster.decide.placement.expand import slots_of
 from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.fragmentation import mix_of
 from muster.decide.placement.solver import Solve, solve_here
 from muster.decide.placement.validate import validate
 from muster.decide.reasons import Reason
@@ -63,7 +64,8 @@ def decide(
     first, reserved = hold_nominated(room, tree, asks=asks, snapshot=snapshot, memory=memory, now=now)
     holds |= {key: freeing(key, memory) for key in reserved if key in asks}
     hopeful = [ask for ask in hopeful if ask.gang.key not in reserved]
-    work = Round(room, tree, policy.packing, blocked=blocked_rows(fleet, memory, now, hopeful))
+    blocked = blocked_rows(fleet, memory, now, hopeful)
+    work = Round(room, tree, policy.packing, blocked=blocked, mix=mix_of(memory.mix))
     failed = serve_minimums(work, hopeful, first=first)
     memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
     serve_surplus(work, hopeful)

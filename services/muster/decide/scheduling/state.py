@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from muster.decide.asks import Ask
 from muster.decide.fleet import PODS, Mask
+from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
@@ -24,11 +25,20 @@ class Saved(NamedTuple):
 class Round:
     """What one decision has done so far; `admit` adds a gang's minimum, `undo` takes it back."""
 
-    def __init__(self, room: Room, tree: Tree, packing: Packing, *, blocked: dict[Shape, Mask] | None = None) -> None:
+    def __init__(
+        self,
+        room: Room,
+        tree: Tree,
+        packing: Packing,
+        *,
+        blocked: dict[Shape, Mask] | None = None,
+        mix: Mix | None = None,
+    ) -> None:
         self.room = room
         self.tree = tree
         self.packing = packing
         self.blocked = blocked or {}
+        self.mix = mix
         self.landed: dict[GangKey, list[Landed]] = {}
         self.asks: dict[GangKey, Ask] = {}
         self.settled: set[GangKey] = set()
@@ -39,7 +49,7 @@ class Round:
 
     def greedy(self, *, largest_cards: bool = False) -> Greedy:
         """The greedy over this round's room."""
-        return Greedy(self.room, self.packing, blocked=self.blocked, largest_cards=largest_cards)
+        return Greedy(self.room, self.packing, blocked=self.blocked, largest_cards=largest_cards, mix=self.mix)
 
     def admit(self, ask: Ask) -> bool:
         """Place what the gang's minimums lack, under every capability; False leaves everything as it was."""
