@@ -116,7 +116,7 @@ class Explainer:
         for topology in (ask.gang.topology, *(role.topology for role in ask.roles)):
             unknown = resolve(self.room.fleet, topology).unknown
             if unknown:
-                levels = ", ".join(self.room.fleet.levels) or "none"
+                levels = ", ".join(self.room.fleet.topology.known)
                 return Why(
                     Reason.TOPOLOGY_LEVEL_UNKNOWN,
                     f"asks for one {unknown}, but there is no such topology level; levels here: {levels}",

@@ -13,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from muster.decide.levels import Levels, levels_of
 from muster.model.nodes import CardMode, Node, Taint
 from muster.model.pods import CardUse, Request
+from muster.model.topology import HyperNode
 from muster.model.units import CardIndex, CorePercent, MiB, NodeName
 
 Ints = npt.NDArray[np.int64]
@@ -35,9 +37,12 @@ class Column(NamedTuple):
 class Fleet:
     """Nodes as arrays; rows are sorted by name."""
 
-    def __init__(self, nodes: Sequence[Node], levels: Sequence[str] = ()) -> None:
+    def __init__(self, nodes: Sequence[Node], levels: Sequence[str] = (), hypernodes: Sequence[HyperNode] = ()) -> None:
+        """``levels``: the policy's, widest first; those that no node has do not count."""
         self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
-        self.levels = tuple(levels)
+        self._asked_levels = tuple(levels)
+        self._hypernodes = tuple(hypernodes)
+        self._topology: Levels | None = None
         self.size = len(self.nodes)
         self.names: tuple[NodeName, ...] = tuple(node.name for node in self.nodes)
         self.row_of = {name: row for row, name in enumerate(self.names)}
@@ -103,6 +108,18 @@ class Fleet:
             codes[row] = known.setdefault(node.taints, len(known))
         self.taint_sets = list(known)
         return codes
+
+    @property
+    def topology(self) -> Levels:
+        """The levels of these nodes; found when first asked for."""
+        if self._topology is None:
+            self._topology = levels_of(self.nodes, self._asked_levels, self._hypernodes)
+        return self._topology
+
+    @property
+    def levels(self) -> tuple[str, ...]:
+        """Names of the hierarchy's levels above the node, widest first."""
+        return self.topology.names
 
     def column(self, key: str) -> Column:
         """The label ``key`` of every node."""

@@ -88,7 +88,7 @@ class Room:
     @classmethod
     def of(cls, snapshot: Snapshot, fleet: Fleet | None = None) -> "Room":
         """The free room of a snapshot."""
-        return cls(fleet or Fleet(snapshot.nodes, snapshot.topology_levels), held_by(snapshot))
+        return cls(fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes), held_by(snapshot))
 
     def _load(self, held: Iterable[Held]) -> None:
         fleet, row_of = self.fleet, self.fleet.row_of

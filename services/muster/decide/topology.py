@@ -1,23 +1,23 @@
 """Topology domains: which nodes are near each other, level by level.
 
-Levels are node label keys, widest first. A node's domain at a level is its full path of values down to it, so equal names in
-different zones are different domains. A node without a label at a level is outside every required domain of that level and its
-own domain where the level is only preferred; a missing upper level is inherited when all siblings agree. The level `NODE`
-is always there: every node is its own domain.
+A level is a number: 0 is the widest of the hierarchy, ``len(fleet.levels)`` the node, more is a dimension beside the hierarchy
+(see `muster.decide.levels`). A node without a label at a level is outside every required domain of that level and its own
+domain where the level is only preferred.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.decide.fleet import Fleet, Ints
+from muster.decide.levels import Level
 from muster.model.pods import TopologyWish
-
-NODE_NAMES = frozenset({"kubernetes.io/hostname", "hostname", "host", "node"})
+from muster.model.topology import NODE_NAMES
 
 
 class Wish(NamedTuple):
-    """A topology wish as level numbers: 0 is the widest level, ``len(levels)`` is the node; None: not asked for."""
+    """A topology wish as level numbers; None: not asked for."""
 
     required: int | None = None
     preferred: int | None = None
@@ -30,18 +30,8 @@ def node_level(fleet: Fleet) -> int:
     return len(fleet.levels)
 
 
-def level_number(levels: tuple[str, ...], name: str) -> int | None:
-    """A level by its label key, or by the key's last part (``rack`` for ``topology.example.com/rack``)."""
-    if name in levels:
-        return levels.index(name)
-    for number, key in enumerate(levels):
-        if key.rpartition("/")[2] == name:
-            return number
-    return len(levels) if name in NODE_NAMES else None
-
-
 def resolve(fleet: Fleet, wish: TopologyWish) -> Wish:
-    """Level numbers of a wish. Tier 1 is the narrowest level above the node; a tier above the widest constrains nothing."""
+    """Level numbers of a wish; a tier above the widest constrains nothing."""
     key = ("wish", wish)
     found = fleet.memo.get(key)
     if found is None:
@@ -51,59 +41,44 @@ def resolve(fleet: Fleet, wish: TopologyWish) -> Wish:
 
 
 def _resolve(fleet: Fleet, wish: TopologyWish) -> Wish:
-    levels = fleet.levels
-    above_node = [number for number, key in enumerate(levels) if key.rpartition("/")[2] not in NODE_NAMES]
-    required = _tier(above_node, wish.required_tier)
-    preferred = _tier(above_node, wish.preferred_tier)
-    unknown = ""
+    if wish == TopologyWish():
+        return Wish()
+    levels = fleet.topology
+    required, beyond = _tier(levels.hierarchy, wish.required_tier)
+    preferred, _ = _tier(levels.hierarchy, wish.preferred_tier)
+    unknown = f"tier {wish.required_tier}" if beyond else ""
     if wish.required_level:
-        required = level_number(levels, wish.required_level)
+        required = levels.number(wish.required_level)
         unknown = wish.required_level if required is None else ""
     if wish.preferred_level:
-        preferred = level_number(levels, wish.preferred_level)
+        preferred = levels.number(wish.preferred_level)
     return Wish(required, preferred, unknown)
 
 
-def _tier(above_node: list[int], tier: int) -> int | None:
-    return above_node[-tier] if 0 < tier <= len(above_node) else None
+def _tier(hierarchy: Sequence[Level], tier: int) -> tuple[int | None, bool]:
+    """The level that a highest allowed tier means, and whether it is below every tier there is.
+
+    Tiers of HyperNodes are their own numbers, and the highest of them that is allowed is meant; of labels tier 1 is the
+    narrowest level above the node.
+    """
+    if tier <= 0:
+        return None, False
+    if hierarchy and hierarchy[0].tier:
+        if tier > hierarchy[0].tier:
+            return None, False
+        allowed = next((number for number, level in enumerate(hierarchy) if level.tier <= tier), None)
+        return allowed, allowed is None
+    above_node = [number for number, level in enumerate(hierarchy) if level.asked_as.isdisjoint(NODE_NAMES)]
+    return (above_node[-tier] if tier <= len(above_node) else None), False
 
 
 def domains(fleet: Fleet, level: int) -> Ints:
     """The domain code of every row at a level; -1: outside. Codes are given in row order."""
-    key = ("domains", level)
-    found = fleet.memo.get(key)
-    if found is None:
-        found = fleet.memo[key] = _domains(fleet, level)
-    assert isinstance(found, np.ndarray)
-    return found
-
-
-def _domains(fleet: Fleet, level: int) -> Ints:
-    if level >= len(fleet.levels):
+    if level == node_level(fleet):
         return np.arange(fleet.size, dtype=np.int64)
-    keys = fleet.levels[: level + 1]
-    paths = [[node.labels.get(key) for key in keys] for node in fleet.nodes]
-    for upper in range(level - 1, -1, -1):
-        _inherit(paths, upper)
-    codes: dict[tuple[str | None, ...], int] = {}
-    result = np.full(fleet.size, -1, dtype=np.int64)
-    for row, path in enumerate(paths):
-        if path[level] is not None:
-            result[row] = codes.setdefault(tuple(path), len(codes))
-    return result
-
-
-def _inherit(paths: list[list[str | None]], upper: int) -> None:
-    """Fill a missing value of a level when all nodes with the same next narrower value agree on it."""
-    seen: dict[str, set[str]] = {}
-    for path in paths:
-        below, value = path[upper + 1], path[upper]
-        if below is not None and value is not None:
-            seen.setdefault(below, set()).add(value)
-    for path in paths:
-        below = path[upper + 1]
-        if path[upper] is None and below is not None and len(seen.get(below, ())) == 1:
-            path[upper] = next(iter(seen[below]))
+    found = fleet.topology.at(level)
+    assert found is not None
+    return found.codes
 
 
 def preferred_domains(fleet: Fleet, level: int) -> Ints:
@@ -117,13 +92,54 @@ def preferred_domains(fleet: Fleet, level: int) -> Ints:
     return result
 
 
+def steps(fleet: Fleet, wish: Wish) -> list[Ints]:
+    """Domains to try for a wish, the narrowest kind first, all inside the domains of the required level.
+
+    From the preferred level (or the narrowest of all) up to the required one; a dimension beside the hierarchy is no step
+    between others, and its domains are cut by those of the required level.
+    """
+    node = node_level(fleet)
+    required, preferred = wish.required, wish.preferred
+    if required is not None and required > node:
+        narrow = [] if preferred is None or preferred == required else [within(fleet, preferred, required)]
+        return [*narrow, domains(fleet, required)]
+    if preferred is not None and preferred > node:
+        return [within(fleet, preferred, required)] + ([] if required is None else [domains(fleet, required)])
+    widest = 0 if required is None else required
+    narrowest = max(widest, node - 1 if preferred is None else preferred)
+    return [
+        domains(fleet, level) if level == required else preferred_domains(fleet, level)
+        for level in range(narrowest, widest - 1, -1)
+    ]
+
+
+def narrow_domains(fleet: Fleet, wish: Wish) -> Ints:
+    """The domains of which as few as possible are used when one alone does not hold everything."""
+    node = node_level(fleet)
+    if wish.preferred is not None:
+        return preferred_domains(fleet, wish.preferred)
+    required = wish.required if wish.required is not None and wish.required <= node else 0
+    return preferred_domains(fleet, min(node, max(required, node - 1)))
+
+
+def within(fleet: Fleet, level: int, outer: int | None) -> Ints:
+    """Domains of a preferred level, each cut by the domains of another; outside those: -1."""
+    inner = preferred_domains(fleet, level)
+    if outer is None:
+        return inner
+    codes = domains(fleet, outer)
+    pairs = np.where(codes < 0, -1, codes * (int(inner.max(initial=0)) + 1) + inner)
+    values, coded = np.unique(pairs, return_inverse=True)
+    return np.asarray(coded - (1 if values.size and values[0] < 0 else 0), dtype=np.int64)
+
+
 def domain_name(fleet: Fleet, level: int, row: int) -> str:
-    """What people call the domain of a row: its label value, or the node's name."""
-    if level >= len(fleet.levels):
-        return fleet.names[row]
-    return fleet.nodes[row].labels.get(fleet.levels[level], fleet.names[row])
+    """What people call the domain of a row: its label value, its HyperNode, or the node's name."""
+    found = fleet.topology.at(level)
+    return (found.domain_of[row] if found is not None else None) or fleet.names[row]
 
 
 def level_name(fleet: Fleet, level: int) -> str:
     """The level's name without the label's prefix."""
-    return "node" if level >= len(fleet.levels) else fleet.levels[level].rpartition("/")[2]
+    found = fleet.topology.at(level)
+    return "node" if found is None else found.name

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 import msgspec
 
-from muster.model.pods import CardUse, Shape, TopologyWish
+from muster.model.pods import CardUse, PodTerm, Shape, TopologyWish
 from muster.model.units import GangKey, NodeName, PodUid, QueueName, RoleName
 
 
@@ -31,6 +31,16 @@ class MemberState(StrEnum):
     FAILED = "failed"
 
 
+class Slices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A role in slices (Volcano: partitionPolicy, subGroupPolicy): each is placed whole, in one domain."""
+
+    size: int
+    """Pods of one slice."""
+    minimum: int = 0
+    """Slices that must run together; the rest come and go one slice at a time."""
+    topology: TopologyWish = TopologyWish()
+
+
 class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A gang's pods with the same spec (Volcano: task)."""
 
@@ -41,6 +51,7 @@ class Role(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     minimum: int = 0
     """Own minimum, 0 when it has none."""
     topology: TopologyWish = TopologyWish()
+    slices: Slices | None = None
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,6 +64,12 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: NodeName | None = None
     cards: tuple[CardUse, ...] = ()
     resource_version: str = ""
+    slice: str = ""
+    """Which slice of its role it belongs to."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Those that terms of pods ask about; () where there are no such terms in the cluster."""
+    pod_terms: tuple[PodTerm, ...] = ()
+    """Required anti-affinity of a pod that stands: it keeps others away."""
 
     @property
     def counts(self) -> bool:

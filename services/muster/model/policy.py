@@ -7,6 +7,8 @@ from typing import Literal
 
 import msgspec
 
+from muster.model.topology import LEVEL_KEYS
+
 Mode = Literal["observe", "act"]
 
 
@@ -94,11 +96,8 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     solver: Solver = Solver()
     timeouts: Timeouts = Timeouts()
     debounce: Debounce = Debounce()
-    topology_levels: tuple[str, ...] = (
-        "topology.kubernetes.io/zone",
-        "topology.muster.dev/block",
-        "topology.muster.dev/rack",
-    )
+    topology_levels: tuple[str, ...] = tuple(LEVEL_KEYS)
+    """Widest first: short names with all their label keys (model.topology), or label keys. Levels that no node has do not count."""
     card_resources: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
     min_share_memory_mib: int = 64
     """A memory share below this is held as a unit mistake (see decide.cards)."""

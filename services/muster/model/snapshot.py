@@ -9,6 +9,7 @@ import msgspec
 from muster.model.gangs import Gang
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Request
+from muster.model.topology import HyperNode
 from muster.model.units import GangKey, NodeName, PodUid
 from muster.model.workloads import Queue
 
@@ -48,4 +49,6 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     holds: tuple[Hold, ...] = ()
     """Room of open entries whose pod is gone or stands elsewhere; members in state `assumed` are not repeated here."""
     topology_levels: tuple[str, ...] = ()
-    """Node label keys, widest first."""
+    """The policy's levels, widest first: short names or node label keys (see model.topology)."""
+    hypernodes: tuple[HyperNode, ...] = ()
+    """They win over labels."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from muster.model.pods import Owner, TopologyWish
+from muster.model.pods import Owner, Requirement, TopologyWish
 from muster.model.units import GangKey, QueueName, gang_key
 
 
@@ -17,6 +17,8 @@ class SubGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     size: int = 1
     minimum: int = 0
     match_label_keys: tuple[str, ...] = ()
+    labels: tuple[Requirement, ...] = ()
+    """Its labelSelector; () selects every pod of the group, or the role of the same name when there are no keys either."""
 
 
 class PodGroup(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

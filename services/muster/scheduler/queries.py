@@ -29,6 +29,7 @@ from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Phase, Pod, Request
 from muster.model.snapshot import Snapshot
+from muster.model.topology import value_at
 from muster.model.units import ONE_CARD, CardIndex, GangKey, NodeName
 from muster.model.workloads import Queue
 from muster.scheduler.book import Book
@@ -290,7 +291,7 @@ def _node_row(
         cordoned=node.unschedulable,
         card_mode=node.card_mode.value if node.card_mode is not None else "",
         gpu_model=node.gpu_model,
-        domains={level: node.labels[level] for level in levels if level in node.labels},
+        domains={level: value for level in levels if (value := value_at(node.labels, level)) is not None},
         cards=tuple(cells),
         free_cards=sum(ONE_CARD - _used(cell) for cell in cells if cell.healthy),
         cpu=node.cpu,

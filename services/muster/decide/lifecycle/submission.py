@@ -27,6 +27,7 @@ from muster.decide.lifecycle.queues import queue_of
 from muster.decide.projection.metadata import TOPOLOGY_REQUIRED, kept_annotations
 from muster.model.policy import Policy, Tenant
 from muster.model.quantity import QuantityError, parse_quantity
+from muster.model.topology import DIMENSION_KEYS, level_keys, level_name
 from muster.model.workloads import Namespace, Queue, QueueState
 
 TENANT = "muster.dev/tenant"
@@ -254,9 +255,11 @@ def _short_problems(short: ShortForm, *, policy: Policy) -> Iterable[Problem]:
     if short.expected_duration is not None and short.expected_duration <= 0:
         value = str(short.expected_duration)
         yield Problem(field="short.expected_duration", value=value, message="must be a number of seconds above 0")
-    levels = {key.rpartition("/")[2]: key for key in policy.topology_levels}
-    if short.topology and short.topology not in {*levels, *policy.topology_levels, NODE_LEVEL}:
-        message = f"is no topology level of this cluster; there are {', '.join((*levels, NODE_LEVEL))}"
+    levels = [level_name(entry) for entry in policy.topology_levels]
+    keys = {key for entry in policy.topology_levels for key in level_keys(entry)}
+    dimensions = {name for short_name, names in DIMENSION_KEYS.items() for name in (short_name, *names)}
+    if short.topology and short.topology not in {*levels, *keys, *dimensions, NODE_LEVEL}:
+        message = f"is no topology level of this cluster; there are {', '.join((*levels, NODE_LEVEL, *DIMENSION_KEYS))}"
         yield Problem(field="short.topology", value=short.topology, message=message)
     if len(short.env) > MOST_VARIABLES:
         message = f"at most {MOST_VARIABLES} variables"

@@ -186,7 +186,7 @@ class Exact:
         allowed = self._allowed(ask.gang.topology, [self.fleet.row_of.get(name, -1) for name in ask.standing])
         everyone: list[Spot] = []
         for role_number, role in enumerate(ask.roles):
-            most = len(role.waiting) if flexible else role.need
+            most = len(role.waiting) if flexible and not role.whole else role.need
             if not most:
                 continue
             standing = [self.fleet.row_of.get(name, -1) for name in role.standing]

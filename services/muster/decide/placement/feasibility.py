@@ -88,7 +88,7 @@ def term_rows(fleet: Fleet, term: NodeTerm) -> Mask:
     for requirement in term.labels:
         rows &= _label_rows(fleet, requirement)
     for requirement in term.fields:
-        rows &= np.array([_holds(requirement, str(name)) for name in fleet.names], dtype=np.bool_)
+        rows &= np.array([requirement_holds(requirement, str(name)) for name in fleet.names], dtype=np.bool_)
     return rows
 
 
@@ -96,29 +96,9 @@ def _label_rows(fleet: Fleet, requirement: Requirement) -> Mask:
     column = fleet.column(requirement.key)
     verdict = np.zeros(len(column.values) + 1, dtype=np.bool_)
     for value, code in column.values.items():
-        verdict[code] = _holds(requirement, value)
-    verdict[-1] = _holds(requirement, None)  # the code of an absent label is -1
+        verdict[code] = requirement_holds(requirement, value)
+    verdict[-1] = requirement_holds(requirement, None)  # the code of an absent label is -1
     return verdict[column.codes]
-
-
-def _holds(requirement: Requirement, value: str | None) -> bool:
-    match requirement.operator:
-        case "In":
-            return value is not None and value in requirement.values
-        case "NotIn":
-            return value is None or value not in requirement.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            try:
-                actual, bound = int(value or ""), int(requirement.values[0])
-            except (ValueError, IndexError):
-                return False
-            return actual > bound if requirement.operator == "Gt" else actual < bound
-        case _:
-            return False
 
 
 def tolerates(tolerations: tuple[Toleration, ...], taint: Taint) -> bool:
@@ -283,7 +263,6 @@ def ports_clash(wanted: tuple[tuple[str, int, str], ...], used: frozenset[tuple[
 def _share_capacity(room: Room, request: Request, rows: Ints | slice) -> Ints:
     fits = share_fits(room, request, rows)
     fresh = room.untouched()[rows]
-    partial = np.where(fresh, 0, fits).sum(axis=1)
     # Fresh cards count only as far as the kubelet still offers untouched ones; which of them does not matter when equal.
     ordered = -np.sort(-np.where(fresh, fits, 0), axis=1)
     offered = np.arange(room.fleet.width)[None, :] < room.whole_free[rows][:, None]

@@ -18,7 +18,7 @@ from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.packing import best_row, order_cards, order_rows
 from muster.decide.placement.several import cards_for
 from muster.decide.room import Room
-from muster.decide.topology import Wish, domains, node_level, preferred_domains, resolve
+from muster.decide.topology import Wish, domains, narrow_domains, preferred_domains, resolve, steps
 from muster.model.pods import CardUse, Shape, TopologyWish
 from muster.model.policy import Packing
 from muster.model.units import CardIndex, CorePercent, MiB, NodeName
@@ -93,6 +93,17 @@ class Greedy:
                 return landed[0]
         return None
 
+    def slice(self, ask: Ask, placed: Sequence[Landed], number: int) -> list[Landed] | None:
+        """All that waits of one slice, in the domain where the gang stands (any that the gang may use, when it does not)."""
+        wanted = [(number, len(ask.roles[number].waiting))]
+        if placed or ask.standing:
+            return self.beside(ask, placed, wanted)
+        for rows, cluster in self._gang_domains(ask):
+            landed = self._role_in_domain(number, ask.roles[number], wanted[0][1], rows, cluster)
+            if landed is not None:
+                return landed
+        return None
+
     def beside(self, ask: Ask, placed: Sequence[Landed], counts: Sequence[tuple[int, int]]) -> list[Landed] | None:
         """Pods of more roles, as (role, pods), in the domain where others of the gang were placed; all or none."""
         mark = self.room.mark()
@@ -143,17 +154,16 @@ class Greedy:
             return
         bound = self._bound(wish, standing)
         base = bound if inside is None else (inside if bound is None else inside & bound)
-        widest = wish.required if wish.required is not None else 0
-        narrow = wish.preferred if wish.preferred is not None else max(widest, node_level(fleet) - 1)
-        narrow = max(narrow, widest)
+        if wish.required is not None:
+            within = domains(fleet, wish.required) >= 0
+            base = within if base is None else base & within
         capacities = [self._capacity(shape, base) for shape, _, _ in parts]
-        for level in range(narrow, widest - 1, -1):
-            codes = domains(fleet, level) if level == wish.required else preferred_domains(fleet, level)
+        for codes in steps(fleet, wish):
             near = set(codes[list(standing)].tolist())
             for code in self._holding(codes, capacities, [count for _, count, _ in parts], near):
                 rows = codes == code
                 yield rows if base is None else rows & base, None
-        cluster = preferred_domains(fleet, narrow)
+        cluster = narrow_domains(fleet, wish)
         if wish.required is None:
             yield base, cluster
             return
@@ -210,6 +220,8 @@ class Greedy:
             if missing <= 0:
                 break
             role = ask.roles[number]
+            if role.whole:
+                continue  # a slice is needed whole or not at all
             room = int(self._capacity(role.shape, rows).sum())
             for count in range(min(missing, len(role.waiting) - role.need, room), 0, -1):
                 own = [one for one in landed if one.role == number]
@@ -268,8 +280,7 @@ class Greedy:
         if count == 1:
             rows = [best_row(self.room, shape, self.packing, fits, mix=self.mix)] if fits.any() else []
         else:
-            inside = np.flatnonzero(fits)
-            rows = order_rows(self.room, shape, self.packing, inside, most=count, mix=self.mix).tolist()
+            rows = order_rows(self.room, shape, self.packing, np.flatnonzero(fits), most=count, mix=self.mix).tolist()
         for row in rows:
             for _ in range(min(count, int(fits[row]))):
                 cards = self.room.whole_cards(row, shape.request.cards) if shape.request.cards else ()

@@ -6,13 +6,14 @@ means that the plan may leave the core.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 
-from muster.model.gangs import Gang, Member, MemberState
+from muster.decide.placement.validate_topology import Domains, wrong_domains
+from muster.model.gangs import Gang, MemberState
 from muster.model.instructions import Place, Slot
 from muster.model.nodes import CardMode, Node, Taint
-from muster.model.pods import CardUse, Request, Requirement, Shape, Toleration, TopologyWish
+from muster.model.pods import CardUse, Request, Requirement, Shape, Toleration
 from muster.model.snapshot import Snapshot
 from muster.model.units import CardIndex, NodeName, PodUid, QueueName
 from muster.model.workloads import Queue
@@ -64,6 +65,7 @@ def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[st
     if not places:
         return problems
     used = {slot.node: _Use(nodes[slot.node]) for place in places for slot in place.slots if slot.node in nodes}
+    domains = Domains(nodes, levels, snapshot.hypernodes)
     queue_use: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
     added: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
     _count_standing(
@@ -96,7 +98,7 @@ def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[st
             _charge(queue_use[gang.queue], shape.request, slot.cards, node)
             _charge(added[gang.queue], shape.request, slot.cards, node)
         problems += _minimums(gang, place)
-        problems += _domains(gang, place, nodes, levels)
+        problems += wrong_domains(gang, place, domains)
     problems += [text for name, index in sorted(touched) for text in _card_over(used[name], index)]
     problems += _capabilities(snapshot, queue_use, added)
     return problems
@@ -278,50 +280,6 @@ def _minimums(gang: Gang, place: Place) -> list[str]:
         if placed[role.name] + counted[role.name] < role.minimum
     ]
     return problems
-
-
-def _domains(gang: Gang, place: Place, nodes: dict[NodeName, Node], levels: Sequence[str]) -> list[str]:
-    standing = [m for m in gang.members if m.state in {MemberState.BOUND, MemberState.ASSUMED} and m.node in nodes]
-    problems = []
-    wishes: list[tuple[str, TopologyWish, list[NodeName]]] = [
-        (gang.key, gang.topology, [*_nodes_of(standing), *(slot.node for slot in place.slots)])
-    ]
-    for role in gang.roles:
-        mine = [slot.node for slot in place.slots if slot.role == role.name]
-        if mine:
-            there = _nodes_of([member for member in standing if member.role == role.name])
-            wishes.append((f"{gang.key} role {role.name}", role.topology, [*there, *mine]))
-    for name, wish, where in wishes:
-        level = _level(wish, levels)
-        if level is None:
-            continue
-        paths = {_path(nodes[node], levels, level) for node in where if node in nodes}
-        # A missing upper label may be inherited from siblings, so only labels that are there can tell two domains apart.
-        apart = any(len({path[depth] for path in paths} - {None}) > 1 for depth in range(len(next(iter(paths), ()))))
-        if apart or any(path[-1] is None for path in paths):
-            problems.append(f"{name}: not in one domain of its required level, but in {sorted(map(str, paths))}")
-    return problems
-
-
-def _nodes_of(members: Iterable[Member]) -> list[NodeName]:
-    return [member.node for member in members if member.node is not None]
-
-
-def _level(wish: TopologyWish, levels: Sequence[str]) -> int | None:
-    """The number of the required level; ``len(levels)``: the node itself."""
-    if wish.required_level:
-        for number, key in enumerate(levels):
-            if wish.required_level in {key, key.split("/")[-1]}:
-                return number
-        return len(levels)
-    above = [number for number, key in enumerate(levels) if key.split("/")[-1] not in HOST_LEVELS]
-    return above[-wish.required_tier] if 0 < wish.required_tier <= len(above) else None
-
-
-def _path(node: Node, levels: Sequence[str], level: int) -> tuple[str | None, ...]:
-    if level == len(levels):
-        return (node.name,)
-    return tuple(node.labels.get(key) for key in levels[: level + 1])
 
 
 def _charge(usage: dict[str, Amount], request: Request, cards: Sequence[CardUse], node: Node | None) -> None:

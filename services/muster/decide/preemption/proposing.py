@@ -38,7 +38,7 @@ def propose(
     leaving = any(member.state is MemberState.LEAVING for gang in snapshot.gangs for member in gang.members)
     if leaving or memory.nominations:
         return Proposal()
-    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels)
+    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes)
     room = Room.of(snapshot, fleet)
     tree = tree_of(snapshot, room)
     empty = Room(fleet)

@@ -61,6 +61,7 @@ def _sub_group(item: Mapping[str, Any]) -> SubGroup:
         size=int(item.get("subGroupSize") or 1),
         minimum=int(item.get("minSubGroups") or 0),
         match_label_keys=tuple(item.get("matchLabelKeys") or ()),
+        labels=label_selector(item.get("labelSelector")),
     )
 
 

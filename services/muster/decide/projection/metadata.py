@@ -1,10 +1,10 @@
 """What every object's metadata tells: owner, times, and the annotations that are Muster's business."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from muster.model.pods import Owner, TopologyWish
+from muster.model.pods import Owner, Requirement, TopologyWish
 
 FENCE = "muster.dev/fence"
 OWN_PREFIXES = ("muster.dev/", "volcano.sh/", "scheduling.volcano.sh/", "scheduling.k8s.io/", "batch.volcano.sh/")
@@ -35,6 +35,30 @@ def seconds(moment: datetime | None) -> float:
 def whole_number(text: str | None) -> int:
     """A decimal annotation as a number that is not negative; 0 for anything else."""
     return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+
+
+def label_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...]:
+    """The requirements of a labelSelector in plain JSON; () when there is none or it is empty."""
+    named = selector or {}
+    found = [
+        Requirement(key=key, operator="In", values=(str(value),))
+        for key, value in (named.get("matchLabels") or {}).items()
+    ]
+    found += requirements_of(named.get("matchExpressions"))
+    return tuple(sorted(found, key=lambda one: (one.key, one.operator, one.values)))
+
+
+def requirements_of(expressions: Iterable[Mapping[str, Any]] | None) -> tuple[Requirement, ...]:
+    """``key, operator, values`` in plain JSON as requirements, sorted."""
+    found = [
+        Requirement(
+            key=str(item["key"]),
+            operator=str(item["operator"]),
+            values=tuple(sorted(map(str, item.get("values") or ()))),
+        )
+        for item in expressions or ()
+    ]
+    return tuple(sorted(found, key=lambda one: (one.key, one.operator, one.values)))
 
 
 def topology_wish(

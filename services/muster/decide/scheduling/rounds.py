@@ -50,7 +50,7 @@ def decide(
     ``fleet`` may be given by a caller that kept it from the last decision: it must be of the same nodes and levels.
     ``solve`` carries out one CP-SAT call; the shell passes its own to be able to stop it.
     """
-    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels)
+    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes)
     held = tuple(held_by(snapshot))
     room = Room(fleet, held)
     tree = tree_of(snapshot, room)
@@ -142,7 +142,7 @@ def serve_surplus(work: Round, asks: Iterable[Ask]) -> None:
         counts = left[turn.gang.key]
         for number, count in enumerate(counts):
             if count and work.grow(turn, number):
-                counts[number] -= 1
+                counts[number] -= count if turn.roles[number].whole else 1
                 break
             counts[number] = 0  # the room only shrinks within a round: this role is done
         if any(counts):

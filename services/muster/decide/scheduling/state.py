@@ -79,15 +79,22 @@ class Round:
         return True
 
     def grow(self, ask: Ask, role_number: int) -> bool:
-        """Place one pod more of a role."""
-        queue = ask.gang.queue
-        if self.tree.forbids(queue, smallest_charge(self.room.fleet, ask.roles[role_number].shape.request)):
+        """Place one pod more of a role, or the whole of a slice."""
+        queue, role = ask.gang.queue, ask.roles[role_number]
+        charge: Amounts = {}
+        add(charge, smallest_charge(self.room.fleet, role.shape.request), len(role.waiting) if role.whole else 1)
+        if self.tree.forbids(queue, charge):
             return False
         mark = self.room.mark()
-        landed = self.greedy().surplus(ask, self.landed.get(ask.gang.key, ()), role_number)
+        placed = self.landed.get(ask.gang.key, ())
+        if role.whole:
+            landed = self.greedy().slice(ask, placed, role_number)
+        else:
+            one = self.greedy().surplus(ask, placed, role_number)
+            landed = None if one is None else [one]
         if landed is None:
             return False
-        if self.keep(ask, [landed]):
+        if self.keep(ask, landed):
             return True
         self.room.rollback(mark)
         return False

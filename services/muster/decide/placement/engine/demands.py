@@ -16,8 +16,9 @@ from muster.decide.placement.engine.profile import slot_size, tellable
 from muster.decide.placement.exact import Item
 from muster.decide.placement.greedy import Landed
 from muster.decide.room import Room
-from muster.decide.topology import NODE_NAMES, resolve
+from muster.decide.topology import resolve
 from muster.model.pods import Shape
+from muster.model.topology import NODE_NAMES
 from muster.model.units import GangKey, NodeName
 
 
@@ -84,14 +85,16 @@ def levels_wished(room: Room, asks: Iterable[Ask]) -> set[int]:
 
 
 def _is_node(room: Room, level: int) -> bool:
-    levels = room.fleet.levels
-    return level >= len(levels) or levels[level].rpartition("/")[2] in NODE_NAMES
+    hierarchy = room.fleet.topology.hierarchy
+    return level >= len(hierarchy) or not hierarchy[level].asked_as.isdisjoint(NODE_NAMES)
 
 
 def can_be_told(room: Room, ask: Ask, ordinary: frozenset[Shape]) -> bool:
     """Whether slots can tell this gang's minimum phase."""
     asked = [role for role in ask.roles if role.waiting and (role.need or ask.need)]
     if not any(role.shape.request.cards for role in asked):
+        return False
+    if any(role.whole and len(role.waiting) > role.need for role in asked):
         return False
     for role in asked:
         if role.shape.request.cards or role.shape.request.share is not None:
