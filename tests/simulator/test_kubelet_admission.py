@@ -155,7 +155,7 @@ async def test_the_volcano_plugin_obeys_the_index_and_marks_the_pod_assigned():
     await bench.advance(3)
     assert bench.kubelets.cards_of("default", "whole") == (3, 5)
     assert bench.get("whole")["metadata"]["annotations"]["volcano.sh/gpu-assigned"] == "true"
-    uuids = bench.node(N1)["metadata"]["annotations"]["simulator.muster.dev/card-uuids"].split(",")
+    uuids = bench.node(N1)["metadata"]["annotations"]["muster.dev/card-uuids"].split(",")
     allocated = bench.status("whole")["containerStatuses"][0]["allocatedResourcesStatus"]
     assert allocated == [
         {"name": "nvidia.com/gpu", "resources": [{"resourceID": uuids[i], "health": "Healthy"} for i in (3, 5)]}

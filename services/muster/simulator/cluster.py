@@ -18,14 +18,14 @@ from typing import Any
 import msgspec
 import yaml
 
-from muster.model.nodes import Card, CardMode, Taint
+from muster.model.nodes import VGPU, Card, CardMode, Taint
 from muster.model.quantity import to_bytes, to_milli_cpu
 from muster.model.units import Bytes, CardIndex, MiB, MilliCpu, NodeName
 from muster.simulator.crds import load_crds
 from muster.simulator.store import Store
 
 SHORTHAND = re.compile(r"(?P<nodes>\d+)x(?P<cards>\d+)(?P<options>(?::[a-z0-9]+)*)")
-SIMULATED_MODES = (CardMode.STOCK, CardMode.VOLCANO)
+SIMULATED_MODES = (CardMode.STOCK, CardMode.RESERVED, CardMode.VOLCANO)
 CRDS = "customresourcedefinitions.apiextensions.k8s.io"
 DEFAULT_RACK_LABEL = "topology.muster.dev/rack"
 NODES_IN_A_RACK = 16
@@ -49,6 +49,9 @@ class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] = {}
     taints: tuple[Taint, ...] = ()
     max_pods: int = 110
+    card_plugin: str = ""
+    resources: dict[str, int] = {}
+    """Further resources, offered as counts (MIG profiles, for one)."""
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,6 +73,9 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     rack_label: str = DEFAULT_RACK_LABEL
     taints: tuple[Taint, ...] = ()
     max_pods: int = 110
+    card_plugin: str = ""
+    """``vgpu``: with card_mode volcano, its vGPU plugin instead of gpu-share."""
+    resources: dict[str, int] = {}
 
     def __post_init__(self) -> None:
         """Refuse what no cluster can have; msgspec adds the path to the message."""
@@ -88,6 +94,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             raise ValueError(
                 f"card_mode: no device plugin is simulated for {self.card_mode.value!r}; use one of {known}"
             )
+        if self.card_plugin not in {"", VGPU} or (self.card_plugin and self.card_mode is not CardMode.VOLCANO):
+            raise ValueError(f"card_plugin: {self.card_plugin!r} must be {VGPU}, with card_mode volcano, or left out")
         if self.count > 1 and self.name(1) == self.name(2):
             raise ValueError(
                 f"name_pattern: {self.name_pattern!r} must hold a number such as %02d when count is {self.count}"
@@ -120,6 +128,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
             annotations=dict(self.annotations),
             taints=self.taints,
             max_pods=self.max_pods,
+            card_plugin=self.card_plugin if self.gpus else "",
+            resources=dict(self.resources),
         )
 
     def _card(self, name: NodeName, index: int) -> Card:
@@ -178,7 +188,7 @@ def load_cluster(source: str | Path) -> ClusterSpec:
 def _from_shorthand(text: str, matched: re.Match[str]) -> ClusterSpec:
     count, cards = int(matched["nodes"]), int(matched["cards"])
     racks = 1 if count < 4 else max(2, -(-count // NODES_IN_A_RACK))
-    memory_gib, mode = 80, CardMode.VOLCANO
+    memory_gib, mode, plugin = 80, CardMode.VOLCANO, ""
     for option in matched["options"].split(":")[1:]:
         if number := re.fullmatch(r"(\d+)racks?", option):
             racks = int(number[1])
@@ -186,10 +196,12 @@ def _from_shorthand(text: str, matched: re.Match[str]) -> ClusterSpec:
             memory_gib = int(option)
         elif option in SIMULATED_MODES:
             mode = CardMode(option)
+        elif option == VGPU:
+            plugin = VGPU
         else:
-            modes = " or ".join(SIMULATED_MODES)
+            modes = ", ".join((*SIMULATED_MODES, VGPU))
             raise ClusterError(
-                f"cluster: {option!r} in {text!r} must be a number of racks (4racks), GiB per card (80) or {modes}"
+                f"cluster: {option!r} in {text!r} must be a number of racks (4racks), GiB per card (80) or one of {modes}"
             )
     if not 1 <= racks <= max(count, 1):
         raise ClusterError(f"cluster: {racks} racks in {text!r} must be between 1 and the number of nodes, {count}")
@@ -203,6 +215,7 @@ def _from_shorthand(text: str, matched: re.Match[str]) -> ClusterSpec:
             gpu_memory_mib=memory_gib * 1024,
             gpu_model="NVIDIA-A100-SXM4-80GB" if memory_gib == 80 else f"NVIDIA-{memory_gib}GB",
             card_mode=mode if cards else None,
+            card_plugin=plugin if cards else "",
             racks=tuple(f"rack-{letters(number)}" for number in range(racks)),
         )
         return ClusterSpec(nodes=(group,))

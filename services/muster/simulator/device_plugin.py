@@ -2,7 +2,8 @@
 
 Kubelet asks a plugin for devices without saying for which pod. The stock plugin chooses whole cards by itself; Volcano's plugin guesses
 the pod by the oldest ``volcano.sh/predicate-time`` among those that wait on its node for the same amount, and obeys that pod's annotation.
-Two equal pods that wait at the same time may therefore get each other's cards: the weakness is real and kept.
+Two equal pods that wait at the same time may therefore get each other's cards: the weakness is real and kept. Other kinds stand in
+`muster.simulator.vgpu_plugin` and `muster.simulator.reserved_plugin`; `muster.simulator.plugins` chooses.
 """
 
 import hashlib
@@ -10,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from muster.model.nodes import CardMode
 from muster.simulator.cards import CardState, NodeCards
 from muster.simulator.pod_requests import GPU, GPU_CORE, GPU_MEMORY, GPU_NUMBER, pod_requests
 
@@ -33,6 +33,8 @@ class Demand:
     cards: int = 0
     memory_mib: int = 0
     core_percent: int = 0
+    shared: bool = False
+    """The cards are shared out by others: the pod that holds them takes nothing of their memory and core."""
 
     def __bool__(self) -> bool:
         """Whether any card is asked for."""
@@ -41,7 +43,7 @@ class Demand:
     @property
     def whole(self) -> bool:
         """Whole cards rather than a share."""
-        return self.cards > 0
+        return self.cards > 0 and not (self.memory_mib or self.core_percent or self.shared)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Allocation:
     indexes: tuple[int, ...]
     consumed: tuple[str, str] | None = None
     annotations: dict[str, str] = field(default_factory=dict)
+    parts: tuple[tuple[int, int], ...] = ()
+    """(MiB, percent) of each card, where they are not the demand's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,9 @@ class DevicePlugin(Protocol):
 
     def allocate(self, pod: Pod, demand: Demand, *, cards: NodeCards, waiting: Sequence[Pod]) -> Allocation:
         """Choose cards. `waiting`: the node's pods not yet admitted, this one included. Raises AllocationError."""
+
+    def started(self, pod: Pod, held: Sequence[CardState]) -> dict[str, str]:
+        """What the pod's own program annotates on itself once it runs with these cards."""
 
 
 class StockPlugin:
@@ -108,6 +115,11 @@ class StockPlugin:
                 : demand.cards
             ]
         return Allocation(tuple(sorted(state.card.index for state in chosen)))
+
+    def started(self, pod: Pod, held: Sequence[CardState]) -> dict[str, str]:
+        """Nothing."""
+        del pod, held
+        return {}
 
 
 class VolcanoPlugin:
@@ -158,25 +170,17 @@ class VolcanoPlugin:
             )
         return Allocation(indexes, (metadata["namespace"], metadata["name"]), {GPU_ASSIGNED: "true"})
 
+    def started(self, pod: Pod, held: Sequence[CardState]) -> dict[str, str]:
+        """Nothing."""
+        del pod, held
+        return {}
+
     def _waits_for(self, pod: Pod, amount: int, *, whole: bool) -> bool:
         annotations = pod["metadata"].get("annotations") or {}
         if GPU_INDEX not in annotations or annotations.get(GPU_ASSIGNED) == "true":
             return False
         demand = self.demand(pod)
         return demand.whole == whole and (demand.cards or demand.memory_mib) == amount
-
-
-def plugin_for(mode: CardMode | None) -> DevicePlugin:
-    """The plugin of a node's card mode; a node that declares none runs the stock one.
-
-    Raises:
-        ValueError: nothing simulates that mode.
-    """
-    if mode is None or mode == CardMode.STOCK:
-        return StockPlugin()
-    if mode == CardMode.VOLCANO:
-        return VolcanoPlugin()
-    raise ValueError(f"card_mode: no device plugin is simulated for {mode.value!r}")
 
 
 def predicate_time(pod: Pod) -> tuple[int, str]:

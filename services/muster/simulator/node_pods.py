@@ -12,13 +12,15 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from muster.model.nodes import CardMode
 from muster.simulator import pod_status
 from muster.simulator.cards import Hold, NodeCards
 from muster.simulator.cluster import NodeSpec
-from muster.simulator.device_plugin import AllocationError, Demand, plugin_for
+from muster.simulator.device_plugin import AllocationError, Demand
 from muster.simulator.errors import ApiError
 from muster.simulator.kubelet_admission import Refusal, refusal
 from muster.simulator.node_status import allocatable_amounts
+from muster.simulator.plugins import plugin_for
 from muster.simulator.pod_life import Findings, Mixup, PodLife, Stage, Violation
 from muster.simulator.pod_plan import Plan, PlanError
 from muster.simulator.pod_requests import GPU, GPU_MEMORY, pod_requests
@@ -43,7 +45,7 @@ class NodePods:
     ) -> None:
         """`number`: unique among the cluster's nodes, below 16,384; addresses follow from it."""
         self.cards = NodeCards(spec.cards)
-        self.plugin = plugin_for(spec.card_mode)
+        self.plugin = plugin_for(spec.card_mode, spec.card_plugin)
         self.address = f"172.{16 + (number >> 16)}.{number >> 8 & 255}.{number & 255}"
         self.online = False
         self._store = store
@@ -159,6 +161,8 @@ class NodePods:
     def _unfit(self, life: PodLife, pod: Pod) -> Refusal | None:
         allocatable = allocatable_amounts(self._spec, self.plugin.advertise(self.cards))
         for name in (GPU, GPU_MEMORY):
+            if name == GPU_MEMORY and self._spec.card_mode is CardMode.RESERVED:
+                continue
             if life.requests.get(name) and name not in allocatable:
                 self._violated(life, f"asks {life.requests[name]} {name}, which the node does not offer")
         node = self._store.find("nodes", None, self._spec.name)
@@ -188,20 +192,21 @@ class NodePods:
             self._store.patch("pods", namespace, name, {"metadata": {"annotations": allocation.annotations}})
             if f"{namespace}/{name}" != life.key:
                 self._findings.mixups.append(Mixup(self._now(), self._spec.name, life.key, f"{namespace}/{name}"))
-        wrong = self.cards.overcommitted(
-            allocation.indexes, memory_mib=demand.memory_mib, core_percent=demand.core_percent, whole=demand.whole
+        parts = allocation.parts or ((demand.memory_mib, demand.core_percent),) * len(allocation.indexes)
+        whole = demand.whole and not allocation.parts
+        wrong = next(
+            (
+                text
+                for index, (memory, core) in zip(allocation.indexes, parts, strict=True)
+                if (text := self.cards.overcommitted((index,), memory_mib=memory, core_percent=core, whole=whole))
+            ),
+            "",
         )
         if wrong:
             self._violated(life, wrong)
             return Refusal("UnexpectedAdmissionError", f"Allocate failed due to {wrong}, which is unexpected")
-        self.cards.hold(
-            allocation.indexes,
-            uid=life.uid,
-            pod=life.key,
-            memory_mib=demand.memory_mib,
-            core_percent=demand.core_percent,
-            whole=demand.whole,
-        )
+        for index, (memory, core) in zip(allocation.indexes, parts, strict=True):
+            self.cards.hold((index,), uid=life.uid, pod=life.key, memory_mib=memory, core_percent=core, whole=whole)
         return None
 
     def _reject(self, life: PodLife, pod: Pod, refused: Refusal) -> None:
@@ -218,6 +223,9 @@ class NodePods:
         life.stage = Stage.RUNNING
         life.started_at = self._now()
         self._write(life, pod_status.running(pod, self._now(), place=life.place, restarts=life.runs))
+        held = [self.cards.state(index) for index in self.cards.held_by(life.uid)]
+        if told := self.plugin.started(pod, held):
+            self._store.patch("pods", life.namespace, life.name, {"metadata": {"annotations": told}})
         end = life.plan.end_of_run(life.runs)
         if end is not None:
             seconds, exit_code = end
@@ -331,6 +339,8 @@ class NodePods:
             self._store.patch("pods", life.namespace, life.name, {"status": status}, subresource="status")
 
     def _devices(self, life: PodLife) -> tuple[tuple[str, str], ...]:
+        if self._spec.card_mode is CardMode.RESERVED and not life.requests.get(GPU):
+            return ()  # kubelet handed out nothing
         shared = bool(life.requests.get(GPU_MEMORY))
         return tuple(
             (GPU_MEMORY if shared else GPU, self.cards.state(index).card.uuid) for index in self.cards.held_by(life.uid)

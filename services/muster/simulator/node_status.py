@@ -1,7 +1,7 @@
 """What a kubelet reports about its node: the Node object it registers, the status it keeps up to date, its lease.
 
 The card mode is declared in the annotation ``muster.dev/card-mode``; labels are those of NVIDIA's feature discovery. Link groups and
-UUIDs of the cards are annotated by the simulator (``simulator.muster.dev/card-link-groups``, ``/card-uuids``), index by index.
+UUIDs of the cards are annotated too (``muster.dev/card-link-groups``, ``/card-uuids``), index by index.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from muster.simulator.device_plugin import Advertisement
 LEASE_NAMESPACE = "kube-node-lease"
 LEASE_SECONDS = 40
 CARD_MODE = "muster.dev/card-mode"
-LINK_GROUPS = "simulator.muster.dev/card-link-groups"
-CARD_UUIDS = "simulator.muster.dev/card-uuids"
+LINK_GROUPS = "muster.dev/card-link-groups"
+CARD_UUIDS = "muster.dev/card-uuids"
 EPHEMERAL_STORAGE = "1000Gi"
 KUBELET_VERSION = "v1.36.2"
 
@@ -69,9 +69,10 @@ def node_status(
         "ephemeral-storage": EPHEMERAL_STORAGE,
         "pods": str(spec.max_pods),
     }
+    more = {name: str(value) for name, value in spec.resources.items()}
     return {
-        "capacity": common | {name: str(value) for name, value in offer.capacity.items()},
-        "allocatable": common | {name: str(value) for name, value in offer.allocatable.items()},
+        "capacity": common | more | {name: str(value) for name, value in offer.capacity.items()},
+        "allocatable": common | more | {name: str(value) for name, value in offer.allocatable.items()},
         "addresses": [{"type": "InternalIP", "address": address}, {"type": "Hostname", "address": spec.name}],
         "conditions": _conditions(ready=ready, now=now, old=(old or {}).get("conditions") or ()),
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
@@ -98,7 +99,7 @@ def allocatable_amounts(spec: NodeSpec, offer: Advertisement) -> dict[str, int]:
         "ephemeral-storage": 1000 * 2**30,
         "pods": spec.max_pods,
     }
-    return native | offer.allocatable
+    return native | spec.resources | offer.allocatable
 
 
 def lease_object(node: Mapping[str, Any], *, now: float) -> dict[str, Any]:
