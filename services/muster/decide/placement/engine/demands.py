@@ -21,6 +21,9 @@ from muster.model.pods import Shape
 from muster.model.topology import NODE_NAMES
 from muster.model.units import GangKey, NodeName
 
+BAGS_FROM = 100
+"""Up to so many gangs each is a bag of its own, with its own value; in larger batches equal gangs are worth the least of them."""
+
 
 class Kind(NamedTuple):
     """What a pod without a topology wish is to the profile."""
@@ -131,13 +134,26 @@ def demands_of(
         wish = resolve(room.fleet, ask.gang.topology)
         wished = wish.required is not None or wish.preferred is not None
         parts, followers = _parts(room, ask, landed.get(ask.gang.key))
-        if wished or any(part.required is not None or part.preferred is not None for part in parts):
-            minimum = ask.minimum - sum(count for _, count in followers)
+        minimum = ask.minimum - sum(count for _, count in followers)
+        if not parts or not minimum:
+            apart.append(item)  # its minimum needs no card
+            continue
+        parts = _tightened(parts, minimum)
+        wished = wished or any(part.required is not None or part.preferred is not None for part in parts)
+        if wished or any(part.least != part.most for part in parts):
             entries.append(Entry(item, parts, minimum, wish.required, wish.preferred, followers))
         else:
-            exact = _settled(ask, parts, landed.get(ask.gang.key), sum(count for _, count in followers))
-            key = (ask.gang.queue, ask.gang.priority, ask.gang.broken, exact, followers, item.value.bit_length())
-            alike[key].append((item, exact, followers))
+            key: object = (
+                ask.gang.queue,
+                ask.gang.priority,
+                ask.gang.broken,
+                parts,
+                followers,
+                item.value.bit_length(),
+            )
+            if len(items) <= BAGS_FROM:
+                key = ask.gang.key
+            alike[key].append((item, parts, followers))
     bags = []
     for same in alike.values():
         inside = sorted(same, key=lambda one: (not one[0].fixed, -one[0].value))
@@ -181,18 +197,17 @@ def _parts(
     return tuple(parts), tuple(followers)
 
 
-def _settled(ask: Ask, parts: Sequence[Part], landed: Sequence[Landed] | None, followers: int) -> tuple[Part, ...]:
-    """Exact counts per role for a gang without a wish: as the greedy placed it, else the smallest slots first."""
-    if landed is not None:
-        counts = {part.role: sum(one.role == part.role for one in landed) for part in parts}
-    else:
-        counts = {part.role: part.least for part in parts}
-        left = ask.minimum - followers - sum(counts.values())
-        for part in sorted(parts, key=lambda one: (one.size, one.role)):
-            more = min(left, part.most - part.least)
-            counts[part.role] += more
-            left -= more
-    return tuple(part._replace(least=counts[part.role], most=counts[part.role]) for part in parts if counts[part.role])
+def _tightened(parts: Sequence[Part], minimum: int) -> tuple[Part, ...]:
+    """Bounds that follow from the others: what all other roles together cannot give, this one must."""
+    most = sum(part.most for part in parts)
+    least = sum(part.least for part in parts)
+    tight = (
+        part._replace(
+            least=max(part.least, minimum - (most - part.most)), most=min(part.most, minimum - (least - part.least))
+        )
+        for part in parts
+    )
+    return tuple(part for part in tight if part.most)
 
 
 def rows_named(room: Room, names: Iterable[NodeName]) -> list[int]:

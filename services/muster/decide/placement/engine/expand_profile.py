@@ -8,6 +8,7 @@ followers find no room is left out.
 import bisect
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from muster.decide.asks import Ask
 from muster.decide.placement.engine.demands import Kind
@@ -16,8 +17,17 @@ from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Room
 from muster.model.units import GangKey
 
-Owner = tuple[int, int] | Kind
-"""An entry with its part, or a kind."""
+
+class PartOf(NamedTuple):
+    """A part of an entry."""
+
+    entry: int
+    part: int
+    told: str = "part"
+    """Named tuples of equal numbers are equal: this one must never be taken for a kind."""
+
+
+Owner = PartOf | Kind
 
 
 def rows_of(batch: Batch, plan: Plan) -> dict[Owner, list[int]]:
@@ -27,7 +37,7 @@ def rows_of(batch: Batch, plan: Plan) -> dict[Owner, list[int]]:
     for number, counts in plan.placed.items():
         parts = batch.demands.entries[number].parts
         for (at, pool), count in counts.items():
-            wanted[pool].append((parts[at].size, (number, at), count))
+            wanted[pool].append((parts[at].size, PartOf(number, at), count))
     for kind, flow in plan.flows.items():
         for pool in flow.nonzero()[0].tolist():
             wanted[pool].append((kind.size, kind, int(flow[pool])))
@@ -55,7 +65,7 @@ def landed_of(batch: Batch, plan: Plan) -> Iterator[tuple[Ask, list[Landed]]]:
             [
                 Landed(part.role, row, ())
                 for at, part in enumerate(entry.parts)
-                for row in sorted(rows.get((number, at), ()))
+                for row in sorted(rows.get(PartOf(number, at), ()))
             ],
         )
     waiting = {kind: iter(rows[kind]) for kind in plan.flows}

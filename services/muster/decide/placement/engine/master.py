@@ -69,6 +69,8 @@ class Master:
         self._bags: dict[int, int] = {}
         self._flows: dict[Kind, list[tuple[int, int]]] = {}
         self._minor: list[int] = []
+        self.weight = 1
+        """What one unit of admitted value weighs in the objective, above all nodes and domains together."""
         self.trivial = False
         """Nothing to choose: it was not given to the solver."""
 
@@ -137,6 +139,14 @@ class Master:
         named = sum(len(choice.pools) * len(entries[number].parts) for number, choice in self._choices.items())
         return named + len(self._heaps) * len(self.plan.flows)
 
+    @property
+    def hopeful(self) -> bool:
+        """Whether anything that waits could be admitted in it."""
+        plan, bags = self.plan, self.batch.demands.bags
+        return any(number not in plan.placed for number in self._choices) or any(
+            plan.admitted[number] < len(bags[number].items) for number in self.region.bags
+        )
+
     def solve(self, parameters: Any, solve: Any) -> tuple[Plan | None, Any]:
         """A better plan, or None, and the solver's response (None when there was no answer)."""
         self._build()
@@ -158,6 +168,10 @@ class Master:
         self._build()
         return linear_model(self.model.bounds, self.model.rows, self.model.cost, self.model.hints)
 
+    def cost_of_hint(self) -> int:
+        """The objective of the plan itself."""
+        return self._cost(self.model.hints)
+
     def _cost(self, values: Sequence[int]) -> int:
         return sum(factor * values[variable] for variable, factor in self.model.cost.items())
 
@@ -169,7 +183,7 @@ class Master:
             self._capacity(number, heap)
         self._limits()
         model = self.model
-        weight = 1 + sum(model.bounds[variable][1] for variable in self._minor)
+        weight = self.weight = 1 + sum(model.bounds[variable][1] for variable in self._minor)
         model.cost = dict.fromkeys(self._minor, 1)
         demands = self.batch.demands
         for number, chosen in self._entries.items():

@@ -76,6 +76,9 @@ def _subsets(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: So
                 number,
             )
             master = Master(batch, plan, region)
+            if not master.hopeful:
+                budget.spend(None, master.variables)
+                continue
             found, response = master.solve(budget.parameters(), solve)
             budget.spend(response, master.variables)
             if response is None and not master.trivial:

@@ -1,0 +1,116 @@
+"""Whole decisions that go through the engine: never below the greedy, sound, the same on replay, names do not matter."""
+
+import msgspec
+import pytest
+
+from muster.decide.placement.solver import no_solver, solve_here
+from muster.decide.placement.validate import validate
+from muster.decide.scheduling import repair
+from muster.model.instructions import Place
+from muster.model.policy import Policy, Solver
+from tests.decide.build import gang, node, placed, role, run, snapshot
+from tests.engine.instances import state
+
+ENGINE = Policy(solver=Solver(exact_max_variables=0, batch_deterministic_seconds=0.05, wall_seconds=30))
+
+
+@pytest.fixture
+def scores(monkeypatch):
+    seen = []
+
+    class Watched(repair.Problem):
+        def exact(self, best, policy, solve):
+            found = super().exact(best, policy, solve)
+            seen.append((self.score(best), self.score(found)))
+            return found
+
+    monkeypatch.setattr(repair, "Problem", Watched)
+    return seen
+
+
+@pytest.mark.parametrize("awkward", [False, True], ids=["even sizes", "awkward sizes"])
+def test_the_engine_is_never_below_the_best_greedy_and_its_plans_are_sound(scores, awkward):
+    for seed in range(80):
+        of = state(seed, awkward=awkward, nodes=9, gangs=10)
+        decision = run(of, policy=ENGINE)
+        places = [one for one in decision.instructions if isinstance(one, Place)]
+        assert validate(of, places, levels=of.topology_levels) == []
+        assert not any(getattr(one, "code", "") == "PLAN_REJECTED" for one in decision.instructions)
+        assert {one.gang for one in decision.instructions} == {one.key for one in of.gangs}
+    assert all(after >= before for before, after in scores)
+    assert any(after > before for before, after in scores)
+
+
+def test_the_same_snapshot_has_the_same_answer():
+    for seed in range(15):
+        of = state(seed, awkward=bool(seed % 2), nodes=9, gangs=10)
+        assert run(of, policy=ENGINE) == run(of, policy=ENGINE)
+
+
+def test_other_node_names_give_a_plan_of_equal_worth(scores):
+    policy = msgspec.structs.replace(
+        ENGINE, solver=msgspec.structs.replace(ENGINE.solver, batch_deterministic_seconds=2.0, batch_step_seconds=2.0)
+    )
+    for seed in range(25):
+        of = state(seed)
+        names = {one.name: f"n{(7 * number + 3) % len(of.nodes)}" for number, one in enumerate(of.nodes)}
+        other = msgspec.structs.replace(
+            of,
+            nodes=tuple(msgspec.structs.replace(one, name=names[one.name]) for one in of.nodes),
+            occupants=tuple(msgspec.structs.replace(one, node=names[one.node]) for one in of.occupants),
+        )
+        assert len(set(names.values())) == len(of.nodes)
+        assert len(placed(run(of, policy=policy))) == len(placed(run(other, policy=policy))), seed
+
+
+def racks(nodes):
+    return [
+        node(name, gpus=gpus, cpu=cpu, labels={"zone": "z", "block": "b", "rack": rack})
+        for name, gpus, cpu, rack in nodes
+    ]
+
+
+def test_three_card_pods_find_the_three_free_cards_that_no_slot_of_four_tells():
+    nodes = [node("a", gpus=3), node("b", gpus=8)]
+    gangs = [gang("x", role(count=2, gpus=4)), gang("y", role(gpus=3), order=1), gang("z", role(gpus=8), order=2)]
+    assert set(placed(run(snapshot(nodes, gangs), policy=ENGINE))) == {"x", "y"}
+
+
+def test_a_cpu_hungry_role_is_placed_by_true_capacity_and_does_not_shrink_the_nodes_for_others():
+    nodes = racks([(f"n{i}", 8, 64_000, f"r{i // 2}") for i in range(4)])
+    gangs = [
+        gang("hungry", role(count=2, gpus=1, cpu=60_000), order=0),
+        gang("big", role(count=2, gpus=8, cpu=8_000), rack="rack", order=1),
+        gang("small", role(count=4, gpus=2, cpu=1_000), order=2),
+        gang("late", role(count=2, gpus=8, cpu=1_000), rack="rack", order=3),
+    ]
+    decision = run(snapshot(nodes, gangs), policy=ENGINE)
+    assert set(placed(decision)) >= {"hungry", "big"}
+    assert len(placed(decision)) == 3
+
+
+def test_a_node_short_of_cpu_still_takes_pods_that_need_little():
+    nodes = racks([("full", 8, 64_000, "r0"), ("short", 8, 4_000, "r1")])
+    gangs = [
+        gang("wide", role(count=2, gpus=4, cpu=16_000), order=0),
+        gang("slim", role(count=4, gpus=2, cpu=1_000), order=1),
+        gang("more", role(count=1, gpus=8, cpu=16_000), order=2),
+    ]
+    assert set(placed(run(snapshot(nodes, gangs), policy=ENGINE))) == {"wide", "slim"}
+
+
+def test_a_head_without_cards_follows_its_workers_into_the_rack():
+    nodes = racks([("a", 8, 64_000, "r0"), ("b", 8, 64_000, "r1"), ("c", 0, 64_000, "r1")])
+    gangs = [
+        gang("first", role(count=1, gpus=4), order=0),
+        gang("job", role("head", minimum=1, cpu=60_000), role("w", count=1, gpus=8, cpu=10_000), rack="rack", order=1),
+    ]
+    found = placed(run(snapshot(nodes, gangs), policy=ENGINE))
+    assert found == {"first": ["a"], "job": ["b", "c"]}
+
+
+def test_without_a_solver_the_greedy_answers():
+    for seed in range(5):
+        of = state(seed, nodes=9, gangs=10)
+        first = run(of, policy=ENGINE, solve=no_solver)
+        assert len(placed(run(of, policy=ENGINE, solve=solve_here))) >= min(1, len(placed(first)))
