@@ -36,6 +36,7 @@ from muster.bus.queries import (
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 HEARTBEAT_SECONDS = 1.0
+CONNECT_SECONDS = 5.0
 STARTED: frozenset[JobState] = frozenset({"Running", "Succeeded", "Failed", "Cancelled", "Rejected"})
 
 
@@ -144,10 +145,13 @@ class Muster:
         return Job(self, submission_id)
 
     async def cancel(self, submission_id: str, reason: str = "") -> None:
-        """Cancel a submission; it may even arrive later than this."""
-        await self._bus.publish(
-            subjects.jobs_cancel(self.tenant), Cancel(id=submission_id, reason=reason), about=submission_id
-        )
+        """Cancel a submission; it may even arrive later than this.
+
+        Raises:
+            msgspec.ValidationError: no submission id.
+        """
+        cancellation = msgspec.convert({"id": submission_id, "reason": reason}, Cancel)
+        await self._bus.publish(subjects.jobs_cancel(self.tenant), cancellation, about=submission_id)
 
     async def progress(self, job: str, *, step: int, checkpoint_at: float | None = None) -> None:
         """Tell how far a job is; ``job`` is ``namespace/name``, ``checkpoint_at`` Unix seconds."""
@@ -205,13 +209,15 @@ class Muster:
 
 
 @asynccontextmanager
-async def connect(url: str = "nats://127.0.0.1:4222", *, tenant: str = "default") -> AsyncIterator[Muster]:
+async def connect(
+    url: str = "nats://127.0.0.1:4222", *, tenant: str = "default", seconds: float = CONNECT_SECONDS
+) -> AsyncIterator[Muster]:
     """Connect to Muster's NATS as a tenant.
 
     Raises:
         NotConnectedError: no server answers there.
     """
-    bus = await connect_bus(url, name="muster-client")
+    bus = await connect_bus(url, name="muster-client", seconds=seconds)
     try:
         yield Muster(bus, tenant=tenant)
     finally:

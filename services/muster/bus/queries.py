@@ -61,6 +61,10 @@ class GangRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One gang."""
 
     gang: str
+    job: str = ""
+    """``namespace/name`` of what people know: the PodGroup's owner, else the PodGroup or pod itself."""
+    submission: str = ""
+    """Submission id, when it came over NATS."""
     queue: str = ""
     state: str
     """Waiting, Placed, Bound, Running, Undoing, Broken, Succeeded, Failed."""

@@ -102,6 +102,8 @@ class EmbeddedServer:
         """
         if self.is_running():
             return
+        if self.port and _is_taken(self.host, self.port):
+            raise UnsuitableServerError(f"port {self.port} is in use; give NATS another one, or 0 for any free one")
         ports = self.store_dir / "ports"
         ports.mkdir(parents=True, exist_ok=True)
         for stale in ports.glob("*.ports"):
@@ -115,9 +117,10 @@ class EmbeddedServer:
         while True:
             if not self.is_running():
                 raise UnsuitableServerError(f"nats-server ended at once: {self._last_log_line()} (see {self.log_path})")
-            if self.port == 0:
-                self.port = _port_of(ports)
-            if self.port != 0:
+            # The file is our own process's: whoever else answers on this port must not be taken for it.
+            chosen = _port_of(ports)
+            if chosen:
+                self.port = chosen
                 info = await asyncio.to_thread(_read_info, self.host, self.port)
                 if info is not None:
                     break
@@ -234,6 +237,16 @@ class EmbeddedServer:
 def _stopped(pid: int) -> bool:
     states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
     return all(state == "T" for state in states)
+
+
+def _is_taken(host: str, port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except (OSError, OverflowError):
+            return True
+    return False
 
 
 def _port_of(directory: Path) -> int:

@@ -42,12 +42,22 @@ def build_parser(commands: Sequence[str] = COMMANDS) -> argparse.ArgumentParser:
     return parser
 
 
+def split_words(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The arguments before the first ``--``, and the words after it."""
+    if "--" not in arguments:
+        return arguments, []
+    at = arguments.index("--")
+    return arguments[:at], arguments[at + 1 :]
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     # The other commands are not even imported: a service starts faster so.
     named = tuple(name for name in COMMANDS if arguments[:1] == [name])
-    parsed = build_parser(named or COMMANDS).parse_args(arguments)
+    # What stands after -- is the command of a container, whatever it looks like: argparse would take its words for ours.
+    own, words = split_words(arguments)
+    parsed = build_parser(named or COMMANDS).parse_args(own, argparse.Namespace(words=words))
     try:
         result = parsed.run(parsed)
         return int(asyncio.run(result) if inspect.iscoroutine(result) else result)

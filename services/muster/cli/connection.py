@@ -16,7 +16,7 @@ from muster.bus.errors import BusError, NoAnswerError, NotConnectedError, QueueF
 from muster.cli.errors import BAD_INPUT, CommandError
 from muster.cli.stack import Address, find_address
 
-STATE_DIR = Path(".muster")
+STATE_DIR = Path(os.environ.get("MUSTER_STATE_DIR") or ".muster")
 
 
 def add_connection(parser: argparse.ArgumentParser) -> None:

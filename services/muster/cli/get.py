@@ -51,7 +51,9 @@ async def run(arguments: argparse.Namespace) -> int:
     what = arguments.what.lower()
     async with connected(arguments) as muster:
         if arguments.watch:
-            return await print_events(muster.job(arguments.name or arguments.what), as_json=arguments.json)
+            wanted = arguments.name or arguments.what
+            submission = await submission_of(muster, wanted)
+            return await print_events(muster.job(submission or wanted), as_json=arguments.json)
         if what in NODES:
             return await _nodes(muster, arguments)
         if what in QUEUES:
@@ -74,7 +76,7 @@ async def _jobs(muster: client.Muster, arguments: argparse.Namespace, wanted: st
         position = f"{row.position}. " if row.position else ""
         age = span(time.time() - row.submitted) if row.submitted else "–"
         table.add_row(
-            row.gang, row.queue, row.state, f"{row.bound}/{row.members}", cards(row.cards), where, age,
+            row.job or row.gang, row.queue, row.state, f"{row.bound}/{row.members}", cards(row.cards), where, age,
             f"{position}{row.message}",
         )  # fmt: skip
     _show(table, "no job waits or runs")
@@ -83,6 +85,8 @@ async def _jobs(muster: client.Muster, arguments: argparse.Namespace, wanted: st
 
 async def _nodes(muster: client.Muster, arguments: argparse.Namespace) -> int:
     reply = await muster.nodes(domain=arguments.name)
+    if arguments.name and not reply.nodes:
+        raise CommandError(f"no node or domain {arguments.name!r}; muster get nodes lists them")
     if arguments.json:
         print(json.dumps(msgspec.to_builtins(reply)))
         return 0
@@ -134,7 +138,24 @@ def card_bar(row: NodeRow) -> str:
 
 
 def _named(row: GangRow, wanted: str) -> bool:
-    return wanted in {row.gang, row.gang.rpartition("/")[2]} or row.gang.rpartition("/")[2].startswith(f"{wanted}-")
+    return wanted in {row.gang, row.job, row.submission, row.job.rpartition("/")[2], row.gang.rpartition("/")[2]}
+
+
+async def submission_of(muster: client.Muster, wanted: str) -> str | None:
+    """The submission id behind a job's name or id; None when no such job is known to the scheduler.
+
+    Raises:
+        CommandError: the job is known, but did not come over NATS.
+    """
+    rows = [row for row in (await muster.gangs(finished=True)).gangs if _named(row, wanted)]
+    if not rows:
+        return None
+    if not rows[0].submission:
+        raise CommandError(
+            f"{rows[0].job} was not submitted over NATS, so it has no status stream and no submission to cancel;\n"
+            f"use kubectl for it"
+        )
+    return rows[0].submission
 
 
 def _node_state(row: NodeRow) -> str:

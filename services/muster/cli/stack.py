@@ -155,11 +155,10 @@ class Stack:
         Raises:
             StackError: a part did not start.
         """
-        # A simulated cluster begins empty, so what NATS remembers of the last one is void.
-        for name in ("logs", "ports", *(("nats",) if self.kubeconfig is None else ())):
-            shutil.rmtree(self.state_dir / name, ignore_errors=True)
-            (self.state_dir / name).mkdir(parents=True)
-        (self.state_dir / "nats").mkdir(exist_ok=True)
+        try:
+            self._make_directories()
+        except OSError as error:
+            raise StackError(f"{self.state_dir} cannot be used: {error.strerror}; name another --state-dir") from error
         nats = asyncio.create_task(self.nats.start())
         if self.kubeconfig is None:
             await self._start_simulator()
@@ -174,6 +173,13 @@ class Stack:
                 self._keepers.append(asyncio.create_task(service.keep()))
         await self.ready()
         (self.state_dir / "up.json").write_bytes(msgspec.json.format(msgspec.json.encode(self.address)))
+
+    def _make_directories(self) -> None:
+        # A simulated cluster begins empty, so what NATS remembers of the last one is void.
+        for name in ("logs", "ports", *(("nats",) if self.kubeconfig is None else ())):
+            shutil.rmtree(self.state_dir / name, ignore_errors=True)
+            (self.state_dir / name).mkdir(parents=True)
+        (self.state_dir / "nats").mkdir(exist_ok=True)
 
     async def stop(self) -> None:
         """Stop everything; nothing is left running."""
@@ -224,7 +230,8 @@ class Stack:
         assert process.stdout is not None
         line = await asyncio.to_thread(process.stdout.readline)
         if not line:
-            raise StackError(f"the simulated cluster did not start: {last_line(log_path)} (see {log_path})")
+            told = last_line(log_path).removeprefix("error: ")
+            raise StackError(f"the simulated cluster did not start: {told} (see {log_path})")
         ready = msgspec.json.decode(line, type=SimulatorReady)
         self.api_url, self.kubeconfig = ready.url, Path(ready.kubeconfig)
 

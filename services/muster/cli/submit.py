@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from muster.bus.messages import StatusEvent
 from muster.cli.connection import add_connection, connected
 from muster.cli.errors import BAD_INPUT, CommandError
 from muster.cli.follow import print_events
+from muster.cli.words import span
 
 EPILOG = """examples:
   muster submit --image registry.example.com/llm:3 --gpus 8 --replicas 4 --topology rack -- python train.py
@@ -22,6 +24,8 @@ EPILOG = """examples:
   muster submit job.yaml --queue train-prod          (a Job of batch.volcano.sh/v1alpha1 or batch/v1)
 """
 ACCEPT_SECONDS = 15.0
+CLOCK_SECONDS = 2.0
+"""How far the controller's clock may be from ours."""
 
 
 def add(subparsers: Any) -> None:
@@ -29,6 +33,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "submit",
         help="hand in a job",
+        usage="muster submit [FILE] [options] [-- COMMAND …]",
         description=__doc__,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -55,14 +60,13 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--id", help="submission id; the same id again does nothing (made up when not given)")
     parser.add_argument("--wait", action="store_true", help="follow it until it ends; exit code 1 when it fails")
     add_connection(parser)
-    # What stands after -- is the command, whatever options it has.
-    parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND …", help="command of the container")
     parser.set_defaults(run=run)
 
 
 async def run(arguments: argparse.Namespace) -> int:
     """Submit, and follow when asked to."""
     values = submission_values(arguments)
+    began = time.time()
     async with connected(arguments) as muster:
         job = await muster.submit(**values)
         if arguments.wait:
@@ -73,14 +77,24 @@ async def run(arguments: argparse.Namespace) -> int:
         except client.RejectedError as error:
             raise CommandError(rejection(error.event), code=BAD_INPUT) from error
         except TimeoutError:
-            print(f"submitted as {job.id}, not looked at yet: no controller answered in {ACCEPT_SECONDS:g} s")
-            return 0
+            print(f"handed in as {job.id}, but no controller took it within {ACCEPT_SECONDS:g} s")
+            print(
+                f"it stays in line; look at it with: muster get {job.id} --watch\n"
+                f"a tenant that the policy does not name is not served: this one is {arguments.tenant!r} (muster dlq)",
+                file=sys.stderr,
+            )
+            return 1
     if arguments.json:
         print(json.dumps(msgspec.to_builtins(event)))
         return 0
     name = event.job or job.id
-    print(f"submitted  {name}  {describe(values)}")
-    print(f"follow it: muster get {name} --watch      ask why it waits: muster explain {name}", file=sys.stderr)
+    if event.at < began - CLOCK_SECONDS:
+        raise CommandError(
+            f"{job.id} was submitted {span(began - event.at)} ago, as {name}; the same id makes no second job.\n"
+            "nothing was submitted; give another --id, or none"
+        )
+    print(f"submitted  {name}  {describe(values)}  (id {job.id})")
+    print(f"follow it: muster get {job.id} --watch      ask why it waits: muster explain {job.id}", file=sys.stderr)
     return 0
 
 
@@ -93,10 +107,7 @@ def submission_values(arguments: argparse.Namespace) -> dict[str, Any]:
     values: dict[str, Any] = {
         name: getattr(arguments, name) for name in ("id", "namespace", "name") if getattr(arguments, name)
     }
-    words = [word for number, word in enumerate(arguments.words) if not (number == 0 and word == "--")]
-    file = arguments.file
-    if file is not None and str(file) == "--":
-        file = None
+    words, file = arguments.words, arguments.file
     if file is not None:
         if arguments.image or words:
             raise CommandError("give a manifest file or the options with --image, not both", code=BAD_INPUT)

@@ -13,9 +13,11 @@ import msgspec
 from rich.console import Console
 
 from muster.bus.errors import UnsuitableServerError
-from muster.cli.connection import STATE_DIR, add_json, local_address
+from muster.cli.connection import STATE_DIR, add_json
 from muster.cli.errors import BAD_INPUT, CommandError
-from muster.cli.stack import Stack, StackError
+from muster.cli.stack import Stack, StackError, find_address
+from muster.runtime.policy_file import PolicyError, load_policy
+from muster.simulator.cluster import ClusterError, load_cluster
 
 EPILOG = """examples:
   muster up --simulate 10x8 --api-port 6443      10 nodes of 8 cards; then: kubectl --kubeconfig .muster/kubeconfig get nodes
@@ -38,8 +40,15 @@ def add(subparsers: Any) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--simulate", metavar="CLUSTER", help="NODESxCARDS, or a cluster file")
     where.add_argument("--kubeconfig", type=Path, help="a real cluster (KUBECONFIG itself is never read)")
-    parser.add_argument("--api-port", type=int, default=0, help="port of the simulated API server (any free one)")
-    parser.add_argument("--nats-port", type=int, default=0, help="port of NATS (any free one)")
+    parser.add_argument("--api-port", type=port, default=0, help="port of the simulated API server (any free one)")
+    parser.add_argument("--nats-port", type=port, default=0, help="port of NATS (any free one)")
+    parser.add_argument(
+        "--run-seconds",
+        type=float,
+        default=60.0,
+        help="simulated pods run so long, unless their annotation simulator.muster.dev/run-seconds says otherwise "
+        "(default: %(default)g; 0: until they are deleted)",
+    )
     parser.add_argument("--policy", type=Path, help="policy.yaml")
     parser.add_argument(
         "--state-dir", type=Path, default=STATE_DIR, help="where everything lives (default: %(default)s)"
@@ -50,16 +59,27 @@ def add(subparsers: Any) -> None:
 
 async def run(arguments: argparse.Namespace) -> int:
     """Start, say how to use it, and wait for Ctrl-C."""
-    if local_address(arguments) is not None:
+    if arguments.kubeconfig is not None and not arguments.kubeconfig.is_file():
+        raise CommandError(f"--kubeconfig {arguments.kubeconfig}: no such file", code=BAD_INPUT)
+    if arguments.simulate is not None:
+        try:
+            load_cluster(arguments.simulate)
+        except ClusterError as error:
+            raise CommandError(f"--simulate {arguments.simulate}: {error}", code=BAD_INPUT) from error
+    if arguments.policy is not None:
+        try:
+            load_policy(arguments.policy)
+        except PolicyError as error:
+            raise CommandError(str(error), code=BAD_INPUT) from error
+    if find_address(arguments.state_dir) is not None:
         raise CommandError(
             f"a Muster runs already with {arguments.state_dir}; name another --state-dir", code=BAD_INPUT
         )
-    if arguments.kubeconfig is not None and not arguments.kubeconfig.is_file():
-        raise CommandError(f"--kubeconfig {arguments.kubeconfig}: no such file", code=BAD_INPUT)
     environ = {}
     if arguments.policy is not None:
         environ["MUSTER_POLICY"] = str(arguments.policy.resolve())
     console = Console(stderr=True, highlight=False)
+    stack = None
     try:
         stack = Stack(
             arguments.state_dir,
@@ -68,11 +88,13 @@ async def run(arguments: argparse.Namespace) -> int:
             api_port=arguments.api_port,
             nats_port=arguments.nats_port,
             environ=environ,
+            simulator_arguments=("--run-seconds", str(arguments.run_seconds)) if arguments.run_seconds else (),
         )
         with console.status("starting NATS, the cluster and the services"):
             await stack.start()
     except (StackError, UnsuitableServerError) as error:
-        await stack.stop()
+        if stack is not None:
+            await stack.stop()
         raise CommandError(str(error)) from error
     try:
         _say(stack, as_json=arguments.json)
@@ -82,6 +104,13 @@ async def run(arguments: argparse.Namespace) -> int:
             await stack.stop()
     console.print("stopped; nothing is left running")
     return 0
+
+
+def port(text: str) -> int:
+    """A port number, for argparse."""
+    if not text.isdecimal() or int(text) > 65_535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: give a number from 0 (any free one) to 65535")
+    return int(text)
 
 
 def _say(stack: Stack, *, as_json: bool) -> None:

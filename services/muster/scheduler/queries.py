@@ -25,13 +25,14 @@ from muster.bus.queries import (
     QueuesRequest,
 )
 from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.lifecycle.submission import SUBMISSION
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Phase, Pod, Request
 from muster.model.snapshot import Snapshot
 from muster.model.topology import value_at
-from muster.model.units import ONE_CARD, CardIndex, GangKey, NodeName
-from muster.model.workloads import Queue
+from muster.model.units import ONE_CARD, CardIndex, GangKey, NodeName, split_key
+from muster.model.workloads import Limits, Queue
 from muster.scheduler.book import Book
 from muster.scheduler.journal import Journal
 from muster.scheduler.world import World
@@ -89,7 +90,7 @@ class Queries:
             facts.append(Fact(label="queue", text=_queue_text(queue)))
         facts.append(Fact(label="priority", text=f"{gang.priority} ({gang.priority_class or 'no class'})"))
         return ExplainReply(
-            job=gang.key,
+            job=row.job,
             state=row.state,
             queue=gang.queue,
             code=row.code,
@@ -162,15 +163,27 @@ class Queries:
     def _find(self, snapshot: Snapshot, request: ExplainRequest) -> Gang | None:
         wanted = request.job
         named = f"{request.namespace}/{wanted}" if request.namespace and "/" not in wanted else wanted
-        by_owner: list[Gang] = []
         for gang in snapshot.gangs:
-            if gang.key == named or (not request.namespace and gang.key.endswith(f"/{wanted}")):
+            job, submission = self._known_as(gang)
+            names = {gang.key, job, submission}
+            if not request.namespace:
+                names |= {split_key(gang.key)[1], split_key(job)[1]}
+            if named in names:
                 return gang
-            group = self._world.podgroups.get(gang.key)
-            owner = group.owner if group is not None else None
-            if owner is not None and named in {owner.name, f"{gang.namespace}/{owner.name}"}:
-                by_owner.append(gang)
-        return by_owner[0] if by_owner else None
+        return None
+
+    def _known_as(self, gang: Gang) -> tuple[str, str]:
+        """The job's own name (``namespace/name``) and its submission id ('' when it came another way)."""
+        group = self._world.podgroups.get(gang.key)
+        owner = group.owner if group is not None else None
+        if owner is None:
+            return gang.key, ""
+        job = f"{gang.namespace}/{owner.name}"
+        for kind in ("vcjob", "job"):
+            workload = self._world.workloads.get(f"{kind}/{job}")
+            if workload is not None and workload.uid == owner.uid:
+                return job, workload.annotations.get(SUBMISSION, "")
+        return job, ""
 
     def _gang_row(self, gang: Gang) -> GangRow:
         reason = self._journal.pending.get(gang.key)
@@ -179,8 +192,11 @@ class Queries:
         shapes = {role.name: role.shape.request for role in gang.roles}
         state = _state(gang, entry, pods)
         waiting = state == "Waiting" or (reason is not None and state == "Broken")
+        job, submission = self._known_as(gang)
         return GangRow(
             gang=gang.key,
+            job=job,
+            submission=submission,
             queue=gang.queue,
             state=state,
             code=reason.code if reason is not None and waiting else "",
@@ -207,7 +223,7 @@ class Queries:
         reasons: dict[str, int] = defaultdict(int)
         for key in waiting:
             reasons[self._journal.pending[key].code] += 1
-        deserved = queue.deserved.get("gpu")
+        deserved = cards_named(queue.deserved)
         return QueueRow(
             name=queue.name,
             parent=queue.parent,
@@ -215,15 +231,21 @@ class Queries:
             weight=queue.weight,
             priority=queue.priority,
             used=used,
-            guarantee=queue.guarantee.get("gpu") or 0,
+            guarantee=cards_named(queue.guarantee) or 0,
             deserved=deserved,
-            capability=queue.capability.get("gpu"),
+            capability=cards_named(queue.capability),
             borrowed=max(0, used - deserved) if deserved is not None else 0,
             pending_gangs=len(waiting),
             pending=sum(self._gang_row(gang).cards for gang in waiting.values()),
             oldest_since=min((gang.submitted for gang in waiting.values()), default=None),
             reasons=dict(reasons),
         )
+
+
+def cards_named(limits: Limits) -> int | None:
+    """The tightest amount of cards that is named, under ``gpu`` or a card resource's own name; None when none is."""
+    named = [amount for name, amount in limits.amounts.items() if name.lower() == "gpu" or name.endswith("/gpu")]
+    return min(named, default=None)
 
 
 def _state(gang: Gang, entry: OpenEntry | None, pods: list[Pod]) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.simulator.cluster import ClusterError, load_cluster
+from muster.simulator.pod_plan import Plan
 from muster.simulator.run import run_simulated_cluster
 
 
@@ -26,6 +27,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--kubeconfig", type=Path, default=Path("kubeconfig"), help="where to write it")
     parser.add_argument("--speed", type=float, default=1.0, help="simulated seconds per second")
     parser.add_argument("--metrics-port", type=int, help="serve the cards' DCGM metrics there; 0: any free port")
+    parser.add_argument(
+        "--run-seconds", type=float, help="how long pods run that do not say it by annotation; for ever when not given"
+    )
     options = parser.parse_args(arguments)
     try:
         cluster = load_cluster(options.cluster)
@@ -35,6 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
                 port=options.port,
                 kubeconfig_path=options.kubeconfig,
                 speed=options.speed,
+                plan=Plan([("*", {"run_seconds": options.run_seconds})] if options.run_seconds is not None else []),
                 metrics_port=options.metrics_port,
                 on_ready=_tell,
             )

@@ -143,6 +143,7 @@ async def run_simulated_cluster(
     kubeconfig_path: Path,
     clock: str | Clock = "real",
     speed: float = 1.0,
+    plan: Plan | None = None,
     metrics_port: int | None = None,
     on_ready: Callable[[dict[str, Any]], None] | None = None,
 ) -> None:
@@ -158,7 +159,13 @@ async def run_simulated_cluster(
         loop.add_signal_handler(number, stopped.set)
     try:
         running = SimulatedCluster(
-            cluster, clock=clock, speed=speed, port=port, kubeconfig_path=kubeconfig_path, metrics_port=metrics_port
+            cluster,
+            clock=clock,
+            speed=speed,
+            plan=plan,
+            port=port,
+            kubeconfig_path=kubeconfig_path,
+            metrics_port=metrics_port,
         )
         async with running as sim:
             if on_ready is not None:

@@ -204,7 +204,7 @@ def _news(seen: list[Seen]) -> list[str]:
     for at, scene, event in events:
         clock = time.strftime("%H:%M:%S", time.localtime(at))
         said = event.message or event.reason or (scene.text if event.state == "Accepted" else "")
-        lines.append(f"{clock}  {scene.id:<10} {event.state:<10} {said}")
+        lines.append(f"{clock}  {scene.id:<10} {event.state:<10} {said.rpartition('resources.')[2]}"[:110])
     return lines
 
 

@@ -97,7 +97,7 @@ def render(
     """The whole view."""
     waiting = sum(row.state == "Waiting" for row in gangs)
     used = allocation(nodes)
-    bar = "█" * round(used * 40) + "░" * (40 - round(used * 40))
+    bar = "█" * round(used * 40) + "─" * (40 - round(used * 40))
     line = Text(f"{bar}  {used:4.0%} of {nodes.total_cards // ONE_CARD} cards   {waiting} waiting   ")
     line.append(f"{time.monotonic() - began:3.0f} s", style="dim")
     return Group(
