@@ -97,6 +97,9 @@ class Reporter:
     def acted(self, verb: str, result: Result, seconds: float) -> None:
         pass
 
+    def cards(self, findings, news) -> None:
+        """Nothing is looked at here."""
+
     def failed(self, what: str, error: Exception) -> None:
         self._process.broken(error)
 

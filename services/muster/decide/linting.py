@@ -7,13 +7,13 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from muster.decide.cards import normalise_containers
+from muster.decide.cards import GPU_MEMORY, GPU_NUMBER, canonical, node_memory_doubt, normalise_containers
 from muster.decide.findings import Note, Problem
 from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
 from muster.decide.projection.groups import limits_of
 from muster.model.policy import Policy
-from muster.model.quantity import QuantityError
+from muster.model.quantity import QuantityError, to_units
 from muster.model.units import ONE_CARD
 
 Finding = Problem | Note
@@ -54,6 +54,8 @@ TEMPLATE_KINDS = frozenset({"Job", "Deployment", "StatefulSet", "ReplicaSet", "D
 
 def lint_document(document: Any, *, policy: Policy) -> list[Finding]:
     """What is wrong with one Kubernetes object: problems stop it, notes only tell."""
+    if isinstance(document, Mapping) and (patched := _node_patch(document)):
+        return list(_node(patched))
     if not isinstance(document, Mapping) or not document.get("kind") or not document.get("apiVersion"):
         return [
             Problem(field="", value=_short(document), message="no Kubernetes object: apiVersion and kind are missing")
@@ -68,11 +70,48 @@ def lint_document(document: Any, *, policy: Policy) -> list[Finding]:
         findings += _queue(document)
     elif kind == "Pod":
         findings += _template(document, "", policy)
+    elif kind == "Node":
+        findings += _node({"status": document.get("status") or {}})
     elif kind in TEMPLATE_KINDS:
         spec = document.get("spec") or {}
         findings += _template(spec.get("template") or {}, "spec.template.", policy)
         findings += _minimum(document)
     return findings
+
+
+def _node_patch(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A patch of a Node's status, bare or under ``patch``; empty when the document is none."""
+    if document.get("kind"):
+        return {}
+    for patch in (document, document.get("patch")):
+        status = patch.get("status") if isinstance(patch, Mapping) else None
+        if isinstance(status, Mapping) and ("capacity" in status or "allocatable" in status):
+            return {"status": status}
+    return {}
+
+
+def _node(node: Mapping[str, Any]) -> Iterable[Finding]:
+    """Card memory that a node's status offers by hand: the node's total, in MiB."""
+    for side in ("capacity", "allocatable"):
+        amounts = node["status"].get(side) or {}
+        for name, value in amounts.items():
+            if canonical(name) != GPU_MEMORY:
+                continue
+            field = f'status.{side}["{name}"]'
+            try:
+                total = to_units(value)
+                cards = max(to_units(amounts.get(name, 0)) for name in ("nvidia.com/gpu", GPU_NUMBER))
+            except QuantityError as error:
+                yield Problem(field=field, value=str(value), message=str(error))
+                continue
+            if doubt := node_memory_doubt(total, cards=cards):
+                yield Problem(field=field, value=str(value), message=doubt)
+            elif side == "capacity":
+                yield Note(
+                    field=field,
+                    message=f"{total} MiB is the node's total, all its cards together; without a device plugin that "
+                    "hands out shares it is read as card memory only, and nothing isolates shares",
+                )
 
 
 def _wrong_home(version: str, kind: str) -> Problem | None:

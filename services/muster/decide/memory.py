@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 
 from muster.model.instructions import Slot
-from muster.model.pods import Request, Shape, Share
+from muster.model.nodes import Node
+from muster.model.pods import CardUse, Request, Shape, Share
 from muster.model.policy import Timeouts
-from muster.model.units import Bytes, CardCount, CorePercent, GangKey, MiB, MilliCpu, NodeName, PodUid
+from muster.model.units import Bytes, CardCount, CardIndex, CorePercent, GangKey, MiB, MilliCpu, NodeName, PodUid
 
 CORE = "scheduling"
 
@@ -38,6 +39,15 @@ class NodeBackoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     failures: int = 1
 
 
+class CardBackoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A card whose handing over failed: it is left alone for a while."""
+
+    node: NodeName
+    card: CardIndex
+    until: float
+    failures: int = 1
+
+
 class Nomination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Room that a committed plan frees, held for its gang until it stands there."""
 
@@ -53,6 +63,7 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     gangs: dict[GangKey, Backoff] = {}
     nodes: tuple[NodeBackoff, ...] = ()
+    cards: tuple[CardBackoff, ...] = ()
     mix: dict[str, int] = {}
     """Requests seen, by key of `mix_key`, capped and halved so that it follows the present."""
     nominations: tuple[Nomination, ...] = ()
@@ -116,13 +127,49 @@ def node_refused(memory: CoreMemory, node: NodeName, shape: Shape, *, now: float
     return msgspec.structs.replace(memory, nodes=(*rest, after))
 
 
+def card_refused(
+    memory: CoreMemory, node: NodeName, cards: Iterable[CardUse], *, now: float, timeouts: Timeouts
+) -> CoreMemory:
+    """The kubelet refused a pod to which these cards were assigned: they are set aside."""
+    kept = {(one.node, one.card): one for one in memory.cards}
+    for use in cards:
+        before = kept.get((node, use.index))
+        failures = before.failures + 1 if before is not None else 1
+        until = now + _wait(failures, timeouts)
+        kept[node, use.index] = CardBackoff(node=node, card=use.index, until=until, failures=failures)
+    return msgspec.structs.replace(memory, cards=tuple(kept.values()))
+
+
+def without_cards_aside(nodes: tuple[Node, ...], memory: CoreMemory, now: float) -> tuple[Node, ...]:
+    """The nodes, with the cards that are set aside now as if they were not healthy."""
+    aside: dict[NodeName, set[CardIndex]] = {}
+    for one in memory.cards:
+        if one.until > now:
+            aside.setdefault(one.node, set()).add(one.card)
+    if not aside:
+        return nodes
+    return tuple(
+        node
+        if node.name not in aside
+        else msgspec.structs.replace(
+            node,
+            cards=tuple(
+                msgspec.structs.replace(card, healthy=False) if card.index in aside[node.name] else card
+                for card in node.cards
+            ),
+        )
+        for node in nodes
+    )
+
+
 def without_expired(memory: CoreMemory, *, now: float, keep: float) -> CoreMemory:
     """Drop back-offs that ended more than ``keep`` seconds ago (until then they still make the next one longer)."""
     gangs = {key: one for key, one in memory.gangs.items() if one.until + keep > now}
     nodes = tuple(one for one in memory.nodes if one.until + keep > now)
-    if len(gangs) == len(memory.gangs) and len(nodes) == len(memory.nodes):
+    cards = tuple(one for one in memory.cards if one.until + keep > now)
+    if (len(gangs), len(nodes), len(cards)) == (len(memory.gangs), len(memory.nodes), len(memory.cards)):
         return memory
-    return msgspec.structs.replace(memory, gangs=gangs, nodes=nodes)
+    return msgspec.structs.replace(memory, gangs=gangs, nodes=nodes, cards=cards)
 
 
 def mix_key(shape: Shape) -> str:

@@ -103,6 +103,9 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """A memory share below this is held as a unit mistake (see decide.cards)."""
     bind_concurrency: int = 32
 
+    reservation_image: str = "muster"
+    """Image of the pods that hold shared cards on nodes of mode `reserved`: the project's own."""
+
     @property
     def scheduler_names(self) -> frozenset[str]:
         """Every schedulerName whose pods are ours."""

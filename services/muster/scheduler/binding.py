@@ -4,19 +4,31 @@ On nodes of card mode `volcano` the kubelet's Allocate call does not name the po
 between its Binding and its allocation there at a time (the plugin marks an allocated pod; see decide.assignment).
 """
 
+from collections.abc import Iterable
+
 from muster.decide.assignment import assignment_annotations, is_allocating
-from muster.decide.commitments import OpenEntry, Steps
+from muster.decide.commitments import LedgerView, OpenEntry, Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import Phase, Pod
-from muster.model.units import NodeName
+from muster.model.units import CardIndex, NodeName
 from muster.scheduler.executor import Seen
 from muster.scheduler.world import World
 
 
-def annotations_of(slot: Slot, node: Node, now: float) -> dict[str, str]:
+def annotations_of(slot: Slot, node: Node, now: float, *, reserved_uuid: str = "") -> dict[str, str]:
     """The annotations that ride on the Binding: the card assignment as the node's plugin reads it."""
-    return assignment_annotations(slot, node, now)
+    return assignment_annotations(slot, node, now, reserved_uuid=reserved_uuid)
+
+
+def reserved_places(view: LedgerView, world: World) -> Iterable[tuple[NodeName, CardIndex]]:
+    """Card groups of reserved nodes on which open and lingering entries promise shares."""
+    promised = [slot for entry in view.open.values() for slot in entry.slots]
+    promised += [slot for item in view.lingering for slot in item.slots]
+    for slot in promised:
+        node = world.nodes.get(slot.node)
+        if node is not None and node.card_mode is CardMode.RESERVED:
+            yield from ((slot.node, use.index) for use in slot.cards)
 
 
 def seen_in_state(pod: Pod | None) -> Seen | None:

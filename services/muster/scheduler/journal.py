@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from muster.bus.messages import Decision
+from muster.decide.actual import CardFinding
 from muster.decide.reasons import Reason
 from muster.model.instructions import Instruction, Pending
 from muster.model.ledger import Bind, Close, Entry, Undoing
@@ -32,7 +33,15 @@ Publish = Callable[[Decision], Awaitable[None]]
 class Journal:
     """Implements Reporter; keeps the last snapshot and reasons for whoever asks."""
 
-    def __init__(self, *, telemetry: Telemetry, log: structlog.stdlib.BoundLogger) -> None:
+    def __init__(
+        self,
+        *,
+        telemetry: Telemetry,
+        log: structlog.stdlib.BoundLogger,
+        event: Callable[[CardFinding], None] | None = None,
+    ) -> None:
+        """`event` records a Kubernetes Event about a finding."""
+        self._event = event
         self._telemetry = telemetry
         self._log = log
         self.snapshot: Snapshot | None = None
@@ -116,6 +125,20 @@ class Journal:
         self._telemetry.acted(verb, result, seconds)
         if result.outcome in {Outcome.REFUSED, Outcome.SUPERSEDED}:
             self._log.warning("not done", verb=verb, outcome=result.outcome.value, why=result.message)
+
+    def cards(self, findings: tuple[CardFinding, ...], news: tuple[CardFinding, ...]) -> None:
+        """Count what is wrong with cards; say what is new, to the audit log and as an Event where it is."""
+        self._telemetry.cards_found(findings)
+        now = time.time()
+        for one in news:
+            self._log.warning("cards", code=one.code.value, node=one.node, pod=one.pod, what=one.message)
+            about = {"gang": one.gang} if one.gang else {"node": one.node}
+            decision = Decision(
+                verb="cards", code=one.code.value, message=one.message, epoch=self._epoch, at=now, **about
+            )
+            self._say(f"cards {one.code.value} {one.uid or one.node}", decision)
+            if self._event is not None:
+                self._event(one)
 
     def failed(self, what: str, error: Exception) -> None:
         """A defect: it is told loudly, and counted."""

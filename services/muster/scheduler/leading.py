@@ -17,22 +17,25 @@ import structlog
 
 from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, holds, later, settle
 from muster.decide.gangs import build_snapshot
-from muster.decide.memory import CORE, CoreMemory, gang_failed, node_refused
+from muster.decide.memory import CORE, CoreMemory, card_refused, gang_failed, node_refused
 from muster.decide.scheduling import Decision
 from muster.model.gangs import Gang
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Undoing
-from muster.model.pods import Shape
+from muster.model.nodes import CardMode
+from muster.model.pods import CardUse, Shape
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import NodeName, Sequence, split_key
 from muster.scheduler.actions import Actions
-from muster.scheduler.binding import annotations_of, may_bind_now, seen_in_state
+from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places, seen_in_state
 from muster.scheduler.book import Book, Deposed
+from muster.scheduler.card_watch import CardWatch
 from muster.scheduler.deadlines import ActiveTime, Since
 from muster.scheduler.executor import Executor, Outcome, Result
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
+from muster.scheduler.reservations import Reservations
 from muster.scheduler.takeover import State, TakeOver, saved_memory
 from muster.scheduler.wake import Wake
 from muster.scheduler.world import News, World
@@ -67,6 +70,7 @@ class Leadership:
         log: structlog.stdlib.BoundLogger,
         incarnation: int,
         paused: Callable[[], bool] = lambda: False,
+        reservations: Reservations | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`wall` gives Unix seconds; everything that is waited for is measured by the event loop's own clock."""
@@ -81,6 +85,8 @@ class Leadership:
         self._log = log
         self._incarnation = incarnation
         self._paused = paused
+        self._reservations = reservations
+        self._card_watch = CardWatch(world=world, reporter=reporter)
         self._wall = wall
         self._clock = asyncio.get_running_loop().time
         self._active = ActiveTime(self._clock())
@@ -90,7 +96,7 @@ class Leadership:
         self._saved = self._memory
         self._saved_at = self._clock()
         self._tidied = self._clock()
-        self._refusals: list[tuple[NodeName, Shape]] = []
+        self._refusals: list[tuple[NodeName, Shape, tuple[CardUse, ...]]] = []
         self._actions = Actions(
             concurrency=policy.bind_concurrency,
             wake=wake,
@@ -123,6 +129,8 @@ class Leadership:
         finally:
             self._book.resign()
             await self._actions.stop()
+            if self._reservations is not None:
+                await self._reservations.stop()
 
     async def _rounds(self) -> None:
         self._active.advance(self._clock(), counts=False)
@@ -216,15 +224,20 @@ class Leadership:
         if await self._commit(commit, decision.memory, expected=view.sequence) is None or len(commit) < len(entries):
             self._wake()
 
-    def kubelet_refused(self, node: NodeName, shape: Shape) -> None:
-        """A kubelet would not admit a pod of this shape: the pair is left alone for a while."""
-        self._refusals.append((node, shape))
+    def kubelet_refused(self, node: NodeName, shape: Shape, cards: tuple[CardUse, ...] = ()) -> None:
+        """A kubelet would not admit a pod of this shape: the pair is left alone for a while.
+
+        So are these cards of the node: handing them over failed.
+        """
+        self._refusals.append((node, shape, cards))
 
     def _remembering(self) -> CoreMemory:
         """The memory with what was learned since the last decision."""
         refusals, self._refusals = self._refusals, []
-        for node, shape in refusals:
-            self._memory = node_refused(self._memory, node, shape, now=self._wall(), timeouts=self._policy.timeouts)
+        now, timeouts = self._wall(), self._policy.timeouts
+        for node, shape, cards in refusals:
+            self._memory = node_refused(self._memory, node, shape, now=now, timeouts=timeouts)
+            self._memory = card_refused(self._memory, node, cards, now=now, timeouts=timeouts)
         return self._memory
 
     def _snapshot(self, view: LedgerView) -> Snapshot:
@@ -298,11 +311,15 @@ class Leadership:
 
     def _is_worth_saving(self, memory: CoreMemory) -> bool:
         """A back-off must outlive us; what else the core remembers may be a minute old."""
-        if (memory.gangs, memory.nodes) != (self._saved.gangs, self._saved.nodes):
+        saved = self._saved
+        if (memory.gangs, memory.nodes, memory.cards) != (saved.gangs, saved.nodes, saved.cards):
             return True
         return memory != self._saved and self._clock() - self._saved_at > MEMORY_SECONDS
 
     def _act(self, steps: Steps) -> None:
+        if self._reservations is not None:
+            self._reservations.tend(reserved_places(self._book.view, self._world), token=self._book.token)
+        self._card_watch.look(self._clock())
         for entry, slot in may_bind_now(self._world, steps):
             self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind_slot, entry, slot))
         for entry, slot in steps.undos:
@@ -315,13 +332,21 @@ class Leadership:
             return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
         if node is None or slot.node_uid not in {"", node.uid}:
             return Result(outcome=Outcome.AGAIN, message=f"node {slot.node} is gone", retry_after=1.0)
+        reserved_uuid = ""
+        if node.card_mode is CardMode.RESERVED and slot.cards:
+            if self._reservations is None:
+                return Result(outcome=Outcome.REFUSED, message=f"node {slot.node}: cards cannot be reserved here")
+            reserved = await self._reservations.ready(node, slot.cards[0].index, token=self._book.token)
+            if isinstance(reserved, Result):
+                return reserved
+            reserved_uuid = reserved
         result = await self._executor.bind(
             namespace,
             slot.pod,
             uid=slot.uid,
             node=slot.node,
             token=Sequence(max(entry.sequence, self._book.token)),
-            annotations=annotations_of(slot, node, self._wall()),
+            annotations=annotations_of(slot, node, self._wall(), reserved_uuid=reserved_uuid),
             known=seen_in_state(self._world.by_uid.get(slot.uid)),
         )
         return await self._judged(entry, result)

@@ -56,6 +56,14 @@ class ApiPods:
         """Create the Eviction."""
         await self._writer.evict(namespace, name, uid=uid, resource_version=resource_version)
 
+    async def create(self, namespace: str, manifest: dict[str, object]) -> None:
+        """Create a pod."""
+        await self._writer.create(PODS, namespace, manifest)
+
+    async def delete(self, namespace: str, name: str, *, uid: PodUid, resource_version: str) -> None:
+        """Delete this version of the pod."""
+        await self._writer.delete(PODS, namespace, name, uid=uid, resource_version=resource_version)
+
 
 def _seen(pod: RawPod) -> Seen:
     return Seen(

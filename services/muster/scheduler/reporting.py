@@ -2,6 +2,7 @@
 
 from typing import Protocol
 
+from muster.decide.actual import CardFinding
 from muster.model.instructions import Instruction
 from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
@@ -20,6 +21,9 @@ class Reporter(Protocol):
 
     def acted(self, verb: str, result: Result, seconds: float) -> None:
         """A bind, touch or undo was answered."""
+
+    def cards(self, findings: tuple[CardFinding, ...], news: tuple[CardFinding, ...]) -> None:
+        """What is found out about cards now, and what of it was not known before."""
 
     def failed(self, what: str, error: Exception) -> None:
         """Something that must not fail did: a defect, told loudly; the leadership goes on without it."""

@@ -21,14 +21,17 @@ from muster.bus.messages import Decision
 from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
+from muster.decide.actual import CardFinding, CardFindingCode
 from muster.kube.config import Kube
 from muster.kube.errors import KubeError
 from muster.kube.lease import Leadership as Lease
 from muster.kube.lease import LeadershipLost, LeaseLock
+from muster.kube.recording import ObjectReference
 from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
+from muster.model.nodes import CardMode
 from muster.model.pods import Phase, Pod
-from muster.model.units import Sequence, incarnation_of
+from muster.model.units import Sequence, incarnation_of, split_key
 from muster.runtime.service import ServiceContext
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.executor import Executor
@@ -36,6 +39,7 @@ from muster.scheduler.journal import Journal
 from muster.scheduler.leading import Leadership
 from muster.scheduler.pods import ApiPods
 from muster.scheduler.queries import Queries, UnknownJobError
+from muster.scheduler.reservations import Reservations
 from muster.scheduler.solving import decide_in_thread
 from muster.scheduler.telemetry import Telemetry
 from muster.scheduler.wake import Wake
@@ -47,6 +51,11 @@ STALE_SECONDS = 5.0
 """STATE without a word of its watcher for so long: nothing is decided on it."""
 KUBELET_REFUSALS = ("OutOf", "UnexpectedAdmissionError", "NodeAffinity", "NodePorts", "Admission")
 GUARD_SECONDS = 0.5
+EVENT_REASONS = {
+    CardFindingCode.CARD_MISMATCH: "CardMismatch",
+    CardFindingCode.CARD_LOST: "CardLost",
+    CardFindingCode.NO_ISOLATION: "NoIsolation",
+}
 
 
 class LedgerOnBus(Ledger):
@@ -66,7 +75,7 @@ class Scheduler:
         self._bus = bus
         self._lock = lock
         self._telemetry = Telemetry(context.metrics)
-        self._journal = Journal(telemetry=self._telemetry, log=context.log)
+        self._journal = Journal(telemetry=self._telemetry, log=context.log, event=self._card_event)
         self._wake = Wake()
         self._world = World(on_pod=self._pod_changed)
         self._state = StateReader(bus)
@@ -146,7 +155,19 @@ class Scheduler:
         )
         if refused and after is not None and after.node is not None and self._leadership is not None:
             self._log.warning("kubelet refused a pod", node=after.node, reason=after.reason, why=after.message)
-            self._leadership.kubelet_refused(after.node, after.shape)
+            node = self._world.nodes.get(after.node)
+            obeys = node is not None and node.card_mode is CardMode.VOLCANO
+            allocation = obeys and after.reason.startswith("UnexpectedAdmissionError")
+            self._leadership.kubelet_refused(after.node, after.shape, after.cards if allocation else ())
+
+    def _card_event(self, finding: CardFinding) -> None:
+        """A finding about cards as an Event on its pod, or its node."""
+        if finding.pod:
+            namespace, name = split_key(finding.pod)
+            about = ObjectReference(api_version="v1", kind="Pod", name=name, namespace=namespace, uid=finding.uid)
+        else:
+            about = ObjectReference(api_version="v1", kind="Node", name=finding.node, namespace="", uid=finding.uid)
+        self._writer.record_event(about, EVENT_REASONS[finding.code], finding.message, type="Warning")
 
     # --- leading -----------------------------------------------------------------------------------------------------
 
@@ -171,17 +192,25 @@ class Scheduler:
             if await missing_streams(self._bus, (StreamName.LEDGER,)):
                 return  # lost again since: the next time it is made anew
             await asyncio.sleep(0.05)
+        writes = ApiPods(self._writer)
         leadership = Leadership(
             world=self._world,
             state=self,
             book=self._book,
-            executor=Executor(ApiPods(self._writer)),
+            executor=Executor(writes),
             reporter=self._journal,
             policy=self._context.policy,
             wake=self._wake,
             decide=decide_in_thread,
             log=self._log,
             incarnation=incarnation,
+            reservations=Reservations(
+                world=self._world,
+                writes=writes,
+                namespace=self._context.config.namespace,
+                image=self._context.policy.reservation_image,
+                log=self._log,
+            ),
         )
         self._leadership = leadership
         self._telemetry.leader.set(1)

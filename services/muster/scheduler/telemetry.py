@@ -2,6 +2,7 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from muster.decide.actual import CardFinding, CardFindingCode
 from muster.model.instructions import Instruction, Pending, Place
 from muster.model.ledger import Bind, Close, Entry, Leader, Undoing
 from muster.model.snapshot import Snapshot
@@ -56,6 +57,17 @@ class Telemetry:
             ["part"],
             registry=registry,
         )
+        self.card_mismatches = Gauge(
+            "muster_card_mismatches",
+            "Pods whose device plugin gave them other cards than were decided.",
+            registry=registry,
+        )
+        self.lost_cards_in_use = Gauge(
+            "muster_lost_cards_in_use", "Pods that stand on a card that is broken or gone.", registry=registry
+        )
+        self.card_warnings = Gauge(
+            "muster_card_warnings", "Nodes whose cards are shared without isolation or doubtful.", registry=registry
+        )
         self._reasons: set[str] = set()
 
     def committed(self, entries: tuple[Entry, ...]) -> None:
@@ -87,6 +99,13 @@ class Telemetry:
         for code, count in counts.items():
             self.pending.labels(code).set(count)
         self._reasons = set(counts)
+
+    def cards_found(self, findings: tuple[CardFinding, ...]) -> None:
+        """Count findings about cards."""
+        codes = [one.code for one in findings]
+        self.card_mismatches.set(codes.count(CardFindingCode.CARD_MISMATCH))
+        self.lost_cards_in_use.set(codes.count(CardFindingCode.CARD_LOST))
+        self.card_warnings.set(codes.count(CardFindingCode.NO_ISOLATION))
 
     def acted(self, verb: str, result: Result, seconds: float) -> None:
         """Measure an action."""

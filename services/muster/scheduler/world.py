@@ -11,6 +11,7 @@ import msgspec
 
 from muster.bus.freshness import version_number
 from muster.bus.state import Change
+from muster.decide.actual import with_actual_cards
 from muster.model.nodes import Node
 from muster.model.pods import Pod
 from muster.model.units import NodeName, PodUid
@@ -48,6 +49,8 @@ class World:
         """Counts the changes."""
         self.pod_version = ""
         """The highest pod resourceVersion applied, tombstones included."""
+        self._told: dict[NodeName | None, set[str]] = {}
+        """Keys of pods whose kubelet told their devices, by node."""
         self._news = News()
 
     def take_news(self) -> "News":
@@ -72,6 +75,17 @@ class World:
             table[key] = value
         if kind == "node" and not _alike(before, value):
             self._news.changed.add(NodeName(key))
+            self._follow_cards(NodeName(key), value)
+
+    def _follow_cards(self, name: NodeName, node: Node | None) -> None:
+        """Pods that told their devices before the node was known, or when it listed other cards."""
+        keys = self._told.get(name)
+        if not keys or node is None:
+            return
+        keys &= {key for key in keys if key in self.pods and self.pods[key].node == name}
+        for key in keys:
+            pod = self.pods[key] = with_actual_cards(self.pods[key], node)
+            self.by_uid[pod.uid] = pod
 
     def _table(self, kind: str) -> dict[Any, Any]:
         tables: dict[str, dict[Any, Any]] = {
@@ -90,7 +104,12 @@ class World:
             self.by_uid.pop(before.uid, None)
         if pod is None:
             self.pods.pop(key, None)
+            if before is not None:
+                self._told.get(before.node, set()).discard(key)
         else:
+            if pod.devices:
+                self._told.setdefault(pod.node, set()).add(key)
+                pod = with_actual_cards(pod, self.nodes.get(pod.node) if pod.node is not None else None)
             self.pods[key] = pod
             self.by_uid[pod.uid] = pod
             same = before if before is not None and before.uid == pod.uid else None

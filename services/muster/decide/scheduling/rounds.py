@@ -8,7 +8,7 @@ import numpy as np
 from muster.decide.asks import Ask, asks_of
 from muster.decide.explain import Explainer
 from muster.decide.fleet import Fleet, Mask
-from muster.decide.memory import CoreMemory, mix_key, requests_seen, shape_key, without_expired
+from muster.decide.memory import CoreMemory, mix_key, requests_seen, shape_key, without_cards_aside, without_expired
 from muster.decide.ordering import Line, gang_key_order
 from muster.decide.placement.expand import slots_of
 from muster.decide.placement.feasibility import capacity
@@ -50,6 +50,9 @@ def decide(
     ``fleet`` may be given by a caller that kept it from the last decision: it must be of the same nodes and levels.
     ``solve`` carries out one CP-SAT call; the shell passes its own to be able to stop it.
     """
+    nodes = without_cards_aside(snapshot.nodes, memory, now)
+    if nodes is not snapshot.nodes:
+        snapshot, fleet = msgspec.structs.replace(snapshot, nodes=nodes), None
     fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes)
     held = tuple(held_by(snapshot))
     room = Room(fleet, held)

@@ -1,0 +1,1 @@
+"""The program inside a reservation pod: it holds a card and says which."""
