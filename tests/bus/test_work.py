@@ -403,3 +403,22 @@ async def test_what_somebody_else_put_there_is_shown_as_it_is(streams_bus) -> No
     sequence = await streams_bus.publish("muster.dlq.x", b"\xff")
     [found] = await DeadLetters(streams_bus).list()
     assert (found.sequence, found.letter.reason, found.letter.payload) == (sequence, "undecodable", b"\xff")
+
+
+async def test_messages_that_come_while_others_are_handled_are_neither_lost_nor_held_back(streams_bus) -> None:
+    handled: dict[str, tuple[float, int]] = {}
+    clock = asyncio.get_running_loop().time
+
+    async def handle(job: Job) -> None:
+        handled[parse_submit(job.body, job.headers).id] = (clock(), job.deliveries)
+
+    sent: dict[str, float] = {}
+    async with serving(streams_bus, handle, "t"):
+        for burst in range(12):
+            for number in range(3):
+                name = f"j{burst}-{number}"
+                sent[name] = clock()
+                await streams_bus.publish(jobs_submit("t"), submit(name))
+            await eventually(lambda: handled.keys() == sent.keys(), within=5)
+    assert {deliveries for _, deliveries in handled.values()} == {1}
+    assert max(handled[name][0] - sent[name] for name in sent) < 0.9

@@ -30,7 +30,7 @@ from muster.bus.subjects import JOBS_CANCEL_ALL, JOBS_SUBMIT_ALL, consumer_name,
 
 ACK_WAIT_SECONDS = 10.0
 DELIVERIES = 5
-FETCHED = 64
+SPARE_PENDING = 64
 FETCH_SECONDS = 2.0
 """A fetch that a restarted server has forgotten ends by then."""
 IDLE_FETCHES = 6
@@ -141,7 +141,7 @@ class WorkQueue:
             ack_wait=self.ack_wait,
             # The server would leave a message that was delivered too often where it is, for ever: we count ourselves.
             max_deliver=-1,
-            max_ack_pending=chunks.LARGEST_COUNT + FETCHED,
+            max_ack_pending=chunks.LARGEST_COUNT + SPARE_PENDING,
         )
         await self.bus.jetstream.add_consumer(StreamName.JOBS, config)
         return await self.bus.jetstream.pull_subscribe_bind(consumer=name, stream=StreamName.JOBS)
@@ -156,8 +156,6 @@ class _Tenant:
         self.subscription = subscription
         self.assembler: chunks.Assembler[Msg] = chunks.Assembler(series_limit=SERIES_AT_ONCE)
         self.series_since = 0.0
-        self.waiting: list[Msg] = []
-        """Fetched, not taken yet."""
 
     async def run(self) -> None:
         """Until the consumer is gone or the server fails.
@@ -165,11 +163,13 @@ class _Tenant:
         Raises:
             NotConnectedError: the consumer was deleted.
         """
-        idle, size = 0, 1
+        idle = 0
         while not self.queue.bus.closed:
             check_cancelled()
             try:
-                messages = await self.subscription.fetch(size, timeout=FETCH_SECONDS, heartbeat=FETCH_SECONDS / 4)
+                # One at a time: a larger fetch of nats-py holds back what came until it times out, and with a heartbeat it
+                # may ask without an expiry, which the server refuses, and then loses what it had at hand.
+                messages = await self.subscription.fetch(1, timeout=FETCH_SECONDS, heartbeat=FETCH_SECONDS / 4)
             except (TimeoutError, nats.errors.TimeoutError):
                 messages = []
             idle = 0 if messages else idle + 1
@@ -178,11 +178,8 @@ class _Tenant:
             if idle >= IDLE_FETCHES:
                 idle = 0
                 await self._check_consumer()
-            self.waiting = list(messages)
-            while self.waiting:
-                await self._take(self.waiting.pop(0))
-            if messages:
-                size = min(FETCHED, size * 4)
+            for message in messages:
+                await self._take(message)
 
     async def _check_consumer(self) -> None:
         try:
@@ -259,7 +256,7 @@ class _Tenant:
                 done, _ = await asyncio.wait({task}, timeout=self.queue.ack_wait / 3)
                 if done:
                     return await task
-                for part in (*parts, *self.waiting):
+                for part in parts:
                     with contextlib.suppress(nats.errors.Error):
                         await part.in_progress()
         finally:
