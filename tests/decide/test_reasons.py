@@ -7,7 +7,7 @@ from muster.decide.memory import Backoff, CoreMemory, gang_failed, gang_started,
 from muster.decide.reasons import NEVER, Reason
 from muster.model.gangs import Member, MemberState
 from muster.model.nodes import CardMode
-from muster.model.pods import PodTerm, Request, Shape, SpreadConstraint
+from muster.model.pods import PodTerm, Request, Shape
 from muster.model.policy import Timeouts
 from muster.model.workloads import QueueState
 from tests.decide.build import CARD, GIB, gang, node, queue, reasons, request, role, run, snapshot, standing, whole
@@ -144,20 +144,6 @@ HOLDER = gang("holder", role(count=0, gpus=3), minimum=1, members=[standing("x",
         pytest.param(
             snapshot([node()], [gang("g", role(shape=Shape(resource_claims=True)))]), "DRA_UNSUPPORTED", {}, "resourceClaims",
             id="a resource claim",
-        ),
-        pytest.param(
-            snapshot([node()], [gang("g", role(shape=Shape(pod_terms=(PodTerm(topology_key="h", anti=True),))))]),
-            "POD_AFFINITY_UNSUPPORTED",
-            {},
-            "anti-)affinity",
-            id="required pod anti-affinity",
-        ),
-        pytest.param(
-            snapshot([node()], [gang("g", role(shape=Shape(spread=(SpreadConstraint(topology_key="h", max_skew=1, required=True),))))]),
-            "SPREAD_UNSUPPORTED",
-            {},
-            "DoNotSchedule",
-            id="a hard spread constraint",
         ),
         pytest.param(
             snapshot([node()], [gang("g", role(shape=Shape(request=Request(extended=(("rdma/hca", 1),)))))]),

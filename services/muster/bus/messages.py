@@ -184,7 +184,21 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NULL = msgspec.Raw(b"null")
-StateKind = Literal["node", "pod", "podgroup", "queue", "workload", "namespace", "priorityclass", "clock", "epoch"]
+StateKind = Literal[
+    "node",
+    "pod",
+    "podgroup",
+    "queue",
+    "workload",
+    "namespace",
+    "priorityclass",
+    "hypernode",
+    "claim",
+    "volume",
+    "storageclass",
+    "clock",
+    "epoch",
+]
 
 
 class StateMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -29,7 +29,9 @@ from muster.bus.streams import StreamName
 from muster.bus.subjects import SubjectError, split_subject
 from muster.model.nodes import Node
 from muster.model.pods import Pod
+from muster.model.topology import HyperNode
 from muster.model.units import Sequence
+from muster.model.volumes import Claim, StorageClass, Volume
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
 TOMBSTONE_SECONDS = 3600
@@ -44,6 +46,10 @@ OBJECTS: dict[StateKind, type[msgspec.Struct]] = {
     "workload": Workload,
     "namespace": Namespace,
     "priorityclass": PriorityClass,
+    "hypernode": HyperNode,
+    "claim": Claim,
+    "volume": Volume,
+    "storageclass": StorageClass,
     "clock": Clock,
     "epoch": Epoch,
 }

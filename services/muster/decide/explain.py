@@ -8,11 +8,12 @@ Computed once per (queue, what is asked, priority standing), since equal gangs o
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.ordering import gang_key_order
-from muster.decide.placement.feasibility import admission, capacity, share_fits
+from muster.decide.placement.feasibility import admission, allowed, capacity, share_fits
 from muster.decide.placement.greedy import Greedy
 from muster.decide.reasons import NEVER, Reason, count, format_amount
 from muster.decide.room import Held as HeldRoom
@@ -98,6 +99,7 @@ class Explainer:
             or self._behind(ask)
             or self._too_large(ask)
             or self._topology(ask)
+            or self._neighbours(ask)
             or self._no_room(ask)
         )
 
@@ -146,6 +148,7 @@ class Explainer:
         said = {
             "selector": "do not match the nodeSelector",
             "affinity": "do not match the node affinity",
+            "volumes": "cannot reach its volumes",
             "taints": "have a taint that is not tolerated",
             "unschedulable": "are cordoned",
             "not ready": "are not ready",
@@ -297,6 +300,36 @@ class Explainer:
                 f"asks {self._asks(ask)} in one {label}; {when}the best, {name}, has room for {holds}",
                 {"asked": wanted, "best": name, "best_fits": int(sums[best]), "level": label},
             )
+        return None
+
+    def _neighbours(self, ask: Ask) -> Why | None:
+        """Room by itself, but not where terms between pods leave it."""
+        for role in self._asked(ask):
+            if not role.shape.namespace:
+                continue
+            alone = msgspec.structs.replace(role.shape, namespace="", labels=(), pod_terms=(), spread=())
+            fits = capacity(self.room, alone)
+            if int(fits.sum()) < max(role.need, 1):
+                continue
+            room = fits > 0
+            left = allowed(self.room, role.shape)
+            counts = {name: int((room & ~rows).sum()) for name, rows in left._asdict().items()}
+            said = {
+                "affinity": "not beside the pods that its pod affinity asks for",
+                "anti": "beside pods that anti-affinity keeps apart",
+                "spread": "in domains that hold more than the spread constraint allows",
+            }
+            nodes = int(room.sum())
+            parts = ", ".join(f"{count(counts[name], 'node')} {text}" for name, text in said.items() if counts[name])
+            wanted = role.need or ask.minimum or 1
+            code = Reason.SPREAD_UNFIT if counts["spread"] >= max(counts["affinity"], counts["anti"], 1) else None
+            code = code or (Reason.POD_AFFINITY_UNFIT if role.shape.pod_terms or counts["anti"] else None)
+            code = code or (Reason.SPREAD_UNFIT if role.shape.spread else None)
+            if code is None:
+                continue
+            numbers: Numbers = {"asked": wanted, "nodes": nodes, **counts}
+            text = f"asks {self._asks(ask)}; of {count(nodes, 'node')} with room: {parts or 'none holds them all together'}"
+            return Why(code, text, numbers)
         return None
 
     @staticmethod

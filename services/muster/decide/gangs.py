@@ -9,13 +9,17 @@ A pod of ours that is bound without a PodGroup is an occupant too: it holds room
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
+from muster.decide.subgroups import sub_groups
+from muster.decide.surroundings import Problem, Surroundings, with_volumes
 from muster.model.gangs import Gang, Member, MemberState, Role
 from muster.model.nodes import Node
-from muster.model.pods import Phase, Pod, Shape
+from muster.model.pods import Phase, Pod, Shape, keeps_away
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Occupant, Snapshot
 from muster.model.units import GangKey, NodeName, PodUid, QueueName, RoleName
@@ -34,6 +38,7 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     namespaces: Iterable[Namespace],
     holds: Iterable[Hold],
     policy: Policy,
+    surroundings: Surroundings | None = None,
 ) -> Snapshot:
     """Everything a decision looks at, from the projections as they stand.
 
@@ -46,12 +51,15 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     ending = {work.uid for work in workloads if work.terminating}
     all_pods = sorted(pods, key=lambda pod: (pod.created, pod.key, pod.uid))
     ours = [pod for pod in all_pods if pod.scheduler_name in policy.scheduler_names]
+    around = surroundings or Surroundings()
+    asked = asked_labels(all_pods, ours)
+    seen = Seen(around, Labelled(asked))
     promised: dict[PodUid, Hold] = {hold.uid: hold for hold in holds}
     members: dict[GangKey, list[Pod]] = defaultdict(list)
     gangs: list[Gang] = []
-    occupants = [_occupant(pod, pod.node) for pod in all_pods if _foreign(pod, policy) and pod.node is not None]
+    occupants = [_occupant(pod, pod.node, asked) for pod in all_pods if _foreign(pod, policy) and pod.node is not None]
     occupants += [
-        _occupant(pod, pod.nominated_node, promised=True)
+        _occupant(pod, pod.nominated_node, asked, promised=True)
         for pod in all_pods
         if _foreign(pod, policy) and pod.node is None and pod.nominated_node is not None and not pod.finished
     ]
@@ -60,10 +68,10 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
         if pod.gang is not None:
             members[pod.gang].append(pod)
         elif pod.holds_room and pod.node is not None:
-            occupants.append(_occupant(pod, pod.node))
+            occupants.append(_occupant(pod, pod.node, asked))
         elif not pod.finished and not pod.terminating:
             order += 1
-            gangs.append(_bare(pod, order, policy))
+            gangs.append(_bare(pod, order, policy, seen))
     used: set[PodUid] = set()
     for key in sorted(members.keys() | groups.keys()):
         group = groups.get(key)
@@ -71,7 +79,9 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
         if group is None and not mine:
             continue
         order += 1
-        gang = _gang(key, group, mine, promised, classes, policy=policy, order=order, closing=closing, ending=ending)
+        gang = _gang(
+            key, group, mine, promised, classes, policy=policy, order=order, closing=closing, ending=ending, seen=seen
+        )
         used |= {member.uid for member in gang.members if member.state is MemberState.ASSUMED}
         gangs.append(gang)
     bound = {pod.uid: pod.node for pod in all_pods if pod.node is not None}
@@ -83,14 +93,30 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
         occupants=tuple(occupants),
         holds=loose,
         topology_levels=policy.topology_levels,
+        hypernodes=around.hypernodes,
+        pod_terms=asked is not None,
     )
+
+
+class Seen(NamedTuple):
+    """How shapes of pods are completed by what stands around them."""
+
+    around: Surroundings
+    labelled: Labelled
+
+    def shape(self, pod: Pod) -> tuple[Shape, Problem | None]:
+        """The shape by which a pod is placed, and what keeps it from being placed."""
+        if pod.node is not None or pod.finished:
+            return self.labelled.shape(pod.shape, pod), None
+        shape, problem = with_volumes(pod, self.around)
+        return self.labelled.shape(shape, pod), problem
 
 
 def _foreign(pod: Pod, policy: Policy) -> bool:
     return pod.scheduler_name not in policy.scheduler_names and (pod.holds_room or pod.node is None)
 
 
-def _occupant(pod: Pod, node: NodeName, *, promised: bool = False) -> Occupant:
+def _occupant(pod: Pod, node: NodeName, asked: Asked | None, *, promised: bool = False) -> Occupant:
     return Occupant(
         uid=pod.uid,
         key=pod.key,
@@ -99,8 +125,9 @@ def _occupant(pod: Pod, node: NodeName, *, promised: bool = False) -> Occupant:
         cards=pod.cards,
         leaving=pod.terminating,
         promised=promised,
-        labels=pod.labels,
+        labels=pod.labels if asked is None else dict(asked.labels(pod)),
         host_ports=pod.shape.host_ports,
+        pod_terms=() if asked is None else keeps_away(pod.shape.pod_terms),
     )
 
 
@@ -119,7 +146,7 @@ def member_state(pod: Pod, hold: Hold | None) -> MemberState:
     return MemberState.GATED if pod.gated else MemberState.WAITING
 
 
-def _member(pod: Pod, hold: Hold | None) -> Member:
+def _member(pod: Pod, hold: Hold | None, asked: Asked | None, part: str = "") -> Member:
     state = member_state(pod, hold)
     assumed = hold if state is MemberState.ASSUMED else None
     return Member(
@@ -130,31 +157,51 @@ def _member(pod: Pod, hold: Hold | None) -> Member:
         node=assumed.node if assumed is not None else pod.node,
         cards=assumed.cards if assumed is not None else pod.cards,
         resource_version=pod.resource_version,
+        slice=part,
+        labels=() if asked is None else asked.labels(pod),
+        pod_terms=() if asked is None else keeps_away(pod.shape.pod_terms),
     )
 
 
-def _roles(group: PodGroup | None, pods: Sequence[Pod]) -> tuple[tuple[Role, ...], str]:
-    """The roles by task annotation, and the name of one whose pods still to be placed differ in their spec."""
+class _Roles(NamedTuple):
+    """The roles of a gang, and what is wrong with its pods."""
+
+    roles: tuple[Role, ...]
+    slice_of: Mapping[PodUid, str]
+    problem: Problem | None
+
+
+def _roles(group: PodGroup | None, pods: Sequence[Pod], seen: Seen) -> _Roles:
+    """The roles by task annotation; pods of a role that are still to be placed must not differ in their spec."""
     by_role: dict[RoleName, list[Pod]] = defaultdict(list)
     for pod in pods:
         by_role[pod.role].append(pod)
     minimums: Mapping[str, int] = group.min_task_member if group is not None else {}
-    wishes = {one.name: one.topology for one in group.sub_groups} if group is not None else {}
+    parts = sub_groups(group.sub_groups if group is not None else (), by_role)
+    problem = parts.problem
     roles = []
-    differ = ""
     for name in sorted({*by_role, *(RoleName(role) for role in minimums)}):
         mine = by_role.get(name, [])
-        shapes = {pod.shape for pod in mine if pod.node is None and not pod.finished}
+        shapes: list[Shape] = []
+        for pod in mine:
+            # Pods that stand keep what they were given; the shape of a role is that of the pods still to be placed.
+            if pod.node is None and not pod.finished:
+                shape, wrong = seen.shape(pod)
+                problem = problem or wrong
+                if shape not in shapes:
+                    shapes.append(shape)
         if len(shapes) > 1:
-            differ = name or "the gang"
-        # Pods that stand keep what they were given; the shape of a role is that of the pods still to be placed.
-        shape = next((pod.shape for pod in mine if pod.node is None and not pod.finished), None)
-        shape = shape or next((pod.shape for pod in mine), Shape())
+            problem = problem or Problem(
+                Reason.POD_SPECS_DIFFER,
+                f"pods of {name or 'the gang'} ask for different things; give them different volcano.sh/task-spec annotations",
+            )
+        shape = shapes[0] if shapes else next((seen.shape(pod)[0] for pod in mine), Shape())
         role = Role(name=name, shape=shape, replicas=len(mine), minimum=minimums.get(name, 0))
-        if name in wishes:
-            role = msgspec.structs.replace(role, topology=wishes[name])
+        wish, slices = parts.topology.get(name), parts.slices.get(name)
+        if wish is not None or slices is not None:
+            role = msgspec.structs.replace(role, topology=wish or role.topology, slices=slices)
         roles.append(role)
-    return tuple(roles), differ
+    return _Roles(tuple(roles), parts.slice_of, problem)
 
 
 def _gang(
@@ -168,8 +215,9 @@ def _gang(
     order: int,
     closing: set[str],
     ending: set[str],
+    seen: Seen,
 ) -> Gang:
-    roles, differ = _roles(group, pods)
+    made = _roles(group, pods, seen)
     hold, message = "", ""
     first = pods[0] if pods else None
     namespace = group.namespace if group is not None else key.partition("/")[0]
@@ -177,11 +225,8 @@ def _gang(
         hold, message = Reason.NO_PODGROUP, f"its pods name the PodGroup {key}, which does not exist"
     elif group.terminating or namespace in closing or (group.owner is not None and group.owner.uid in ending):
         hold, message = Reason.PAUSED, f"{key} is being deleted"
-    elif differ:
-        hold, message = (
-            Reason.POD_SPECS_DIFFER,
-            f"pods of {differ} ask for different things; give them different volcano.sh/task-spec annotations",
-        )
+    elif made.problem is not None:
+        hold, message = made.problem
     named = group.priority_class if group is not None else ""
     value = classes.get(named)
     priority = value.value if value is not None else max((pod.priority for pod in pods), default=0)
@@ -199,8 +244,10 @@ def _gang(
         preemptible=preemptible,
         never_preempts=any(pod.preemption_policy == "Never" for pod in pods),
         minimum=group.min_member if group is not None else 1,
-        roles=roles,
-        members=tuple(_member(pod, promised.get(pod.uid)) for pod in pods),
+        roles=made.roles,
+        members=tuple(
+            _member(pod, promised.get(pod.uid), seen.labelled.asked, made.slice_of.get(pod.uid, "")) for pod in pods
+        ),
         **({"topology": group.topology} if group is not None else {}),
         submitted=group.created if group is not None else (first.created if first is not None else 0.0),
         order=order,
@@ -210,7 +257,7 @@ def _gang(
     )
 
 
-def _bare(pod: Pod, order: int, policy: Policy) -> Gang:
+def _bare(pod: Pod, order: int, policy: Policy, seen: Seen) -> Gang:
     """A pod of ours that names no PodGroup: it waits for the controller to make one."""
     return Gang(
         key=GangKey(pod.key),
@@ -219,8 +266,8 @@ def _bare(pod: Pod, order: int, policy: Policy) -> Gang:
         priority=pod.priority,
         priority_class=pod.priority_class,
         minimum=1,
-        roles=(Role(name=pod.role, shape=pod.shape, replicas=1),),
-        members=(_member(pod, None),),
+        roles=(Role(name=pod.role, shape=seen.shape(pod)[0], replicas=1),),
+        members=(_member(pod, None, seen.labelled.asked),),
         submitted=pod.created,
         order=order,
         namespace=pod.namespace,

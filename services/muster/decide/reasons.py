@@ -40,8 +40,16 @@ class Reason(StrEnum):
     UNIT_TRAP = "UNIT_TRAP"
     VOLUME_UNSUPPORTED = "VOLUME_UNSUPPORTED"
     DRA_UNSUPPORTED = "DRA_UNSUPPORTED"
-    POD_AFFINITY_UNSUPPORTED = "POD_AFFINITY_UNSUPPORTED"
-    SPREAD_UNSUPPORTED = "SPREAD_UNSUPPORTED"
+    CLAIM_MISSING = "CLAIM_MISSING"
+    """A PersistentVolumeClaim that a pod mounts does not exist, or is being deleted."""
+    CLAIM_UNBOUND = "CLAIM_UNBOUND"
+    """A claim waits for its volume, or has lost it."""
+    POD_AFFINITY_UNFIT = "POD_AFFINITY_UNFIT"
+    """Enough room in all, but not where pod affinity and anti-affinity allow."""
+    SPREAD_UNFIT = "SPREAD_UNFIT"
+    """Enough room in all, but not as evenly as topologySpreadConstraints ask."""
+    SUB_GROUP_UNSUPPORTED = "SUB_GROUP_UNSUPPORTED"
+    """A subGroupPolicy whose groups are made of several roles."""
     BEHIND = "BEHIND"
     """It fits by itself; gangs ahead of it take the room."""
     FREEING = "FREEING"
@@ -59,8 +67,9 @@ NEVER = frozenset(
         Reason.UNIT_TRAP,
         Reason.VOLUME_UNSUPPORTED,
         Reason.DRA_UNSUPPORTED,
-        Reason.POD_AFFINITY_UNSUPPORTED,
-        Reason.SPREAD_UNSUPPORTED,
+        Reason.CLAIM_MISSING,
+        Reason.CLAIM_UNBOUND,
+        Reason.SUB_GROUP_UNSUPPORTED,
         Reason.SHARING_NOT_AVAILABLE,
         Reason.TOPOLOGY_LEVEL_UNKNOWN,
         Reason.NO_PODGROUP,

@@ -16,8 +16,9 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.fleet import Fleet, Floats, Ints, Mask
-from muster.model.gangs import MemberState
-from muster.model.pods import CardUse, Request, Shape
+from muster.decide.neighbours import Neighbours
+from muster.model.gangs import Gang, Member, MemberState
+from muster.model.pods import CardUse, Kind, Request, Shape
 from muster.model.snapshot import Snapshot
 from muster.model.units import NodeName
 
@@ -33,6 +34,7 @@ class Held(NamedTuple):
     request: Request
     cards: tuple[CardUse, ...]
     ports: Ports
+    kind: Kind | None = None
 
 
 class Taken(NamedTuple):
@@ -45,6 +47,8 @@ class Taken(NamedTuple):
     card_users: Ints
     whole_free: int
     ports: frozenset[tuple[str, int, str]] | None
+    kind: Kind | None
+    kinds: int
 
 
 def held_by(snapshot: Snapshot) -> Iterable[Held]:
@@ -54,17 +58,35 @@ def held_by(snapshot: Snapshot) -> Iterable[Held]:
         for member in gang.members:
             if member.node is not None and member.state in HOLDING:
                 shape = shapes.get(member.role, Shape())
-                yield Held(member.node, shape.request, member.cards, shape.host_ports)
+                kind = member_kind(gang, member) if snapshot.pod_terms else None
+                yield Held(member.node, shape.request, member.cards, shape.host_ports, kind)
     for occupant in snapshot.occupants:
-        yield Held(occupant.node, occupant.request, occupant.cards, occupant.host_ports)
+        occupant_kind: Kind | None = None
+        if snapshot.pod_terms and not occupant.promised:
+            occupant_kind = Kind(
+                namespace=occupant.key.partition("/")[0],
+                labels=tuple(sorted(occupant.labels.items())),
+                terms=occupant.pod_terms,
+                leaving=occupant.leaving,
+            )
+        yield Held(occupant.node, occupant.request, occupant.cards, occupant.host_ports, occupant_kind)
     for hold in snapshot.holds:
         yield Held(hold.node, hold.request, hold.cards, ())
 
 
-class Room:
-    """What is free on every node of a fleet; `take` and `give` change single rows."""
+def member_kind(gang: Gang, member: Member) -> Kind:
+    """What a standing member is to terms of other pods."""
+    leaving = member.state is MemberState.LEAVING
+    return Kind(namespace=gang.namespace, labels=member.labels, terms=member.pod_terms, leaving=leaving)
 
-    def __init__(self, fleet: Fleet, held: Iterable[Held] = ()) -> None:
+
+class Room:
+    """What is free on every node of a fleet; `take` and `give` change single rows.
+
+    Without ``held`` it is the emptied cluster, in which what could ever fit is tried.
+    """
+
+    def __init__(self, fleet: Fleet, held: Iterable[Held] | None = None) -> None:
         self.fleet = fleet
         self.free = fleet.total.copy()
         self.card_memory = np.where(fleet.card_usable, fleet.card_memory, 0)
@@ -80,7 +102,10 @@ class Room:
         """What others derived from the room: how far `changed` was read, and the value by row."""
         self.scores: dict[object, tuple[int, Floats]] = {}
         """The same for values that are no whole numbers."""
-        self._load(held)
+        self._whole = held is not None
+        self.neighbours: Neighbours | None = None
+        """Who stands where, once a pod of a kind was loaded or taken; None while terms between pods play no part."""
+        self._load(held or ())
         untouched = (fleet.card_usable & (self.card_users == 0)).sum(axis=1)
         touched = (self.card_users > 0).sum(axis=1) + self.lost_users
         self.whole_free: Ints = np.minimum(untouched, fleet.allocatable_cards - touched)
@@ -96,37 +121,60 @@ class Room:
         unknown: list[tuple[int, Request]] = []
         rows: list[int] = []
         positions: list[int] = []
-        memory: list[int] = []
-        core: list[int] = []
-        for node, request, cards, ports in held:
+        uses: list[CardUse] = []
+        for node, request, cards, ports, kind in held:
             row = row_of.get(node)
             if row is None:
                 continue
             rows_of[request].append(row)
-            for use in cards:
-                position = fleet.position_of[row].get(use.index)
-                if position is None:
-                    self.lost_users[row] += 1
-                    continue
-                rows.append(row)
-                positions.append(position)
-                memory.append(int(fleet.card_memory[row, position]) if use.whole else use.memory_mib)
-                core.append(int(fleet.card_core[row, position]) if use.whole else use.core_percent)
-            if not cards and (request.cards or request.share):
+            if cards:
+                position_of = fleet.position_of[row]
+                for use in cards:
+                    position = position_of.get(use.index)
+                    if position is None:
+                        self.lost_users[row] += 1
+                    else:
+                        rows.append(row)
+                        positions.append(position)
+                        uses.append(use)
+            elif request.cards or request.share:
                 unknown.append((row, request))
             if ports:
                 self.ports[row] = self.ports.get(row, frozenset()) | frozenset(ports)
+            if kind is not None:
+                self._stands(kind, row, 1)
         for request, where in rows_of.items():
             vector = fleet.vector(request)
             if vector is None:
                 vector = self._known_part(request)
-            np.subtract.at(self.free, np.asarray(where), vector)
+            some, times = np.unique(np.asarray(where), return_counts=True)
+            self.free[some] -= times[:, None] * vector
         if rows:
-            np.subtract.at(self.card_memory, (rows, positions), memory)
-            np.subtract.at(self.card_core, (rows, positions), core)
-            np.add.at(self.card_users, (rows, positions), 1)
+            self._use_cards(np.asarray(rows), np.asarray(positions), uses)
         for row, request in unknown:
             self._guess(row, request)
+
+    def _stands(self, kind: Kind, row: int, number: int) -> None:
+        self.around().add(kind, row, number)
+
+    def around(self) -> Neighbours:
+        """Who stands where; in a room that was given nothing that stands, unmet wishes for company are passed over."""
+        if self.neighbours is None:
+            self.neighbours = Neighbours(self.fleet, whole=self._whole)
+        return self.neighbours
+
+    def _use_cards(self, rows: Ints, positions: Ints, uses: Sequence[CardUse]) -> None:
+        fleet = self.fleet
+        whole = np.array([use.whole for use in uses], dtype=np.bool_)
+        memory = np.array([use.memory_mib for use in uses], dtype=np.int64)
+        core = np.array([use.core_percent for use in uses], dtype=np.int64)
+        memory = np.where(whole, fleet.card_memory[rows, positions], memory)
+        core = np.where(whole, fleet.card_core[rows, positions], core)
+        cards, at = np.unique(rows * fleet.width + positions, return_inverse=True)
+        where = cards // fleet.width, cards % fleet.width
+        self.card_memory[where] -= np.bincount(at, weights=memory).astype(np.int64)
+        self.card_core[where] -= np.bincount(at, weights=core).astype(np.int64)
+        self.card_users[where] += np.bincount(at)
 
     def _known_part(self, request: Request) -> Ints:
         """The vector of a held request that names a resource no node has any more."""
@@ -173,12 +221,14 @@ class Room:
             self.card_core[row] = taken.card_core
             self.card_users[row] = taken.card_users
             self.whole_free[row] = taken.whole_free
+            if taken.kind is not None:
+                self._stands(taken.kind, row, -taken.kinds)
             if taken.ports is None:
                 self.ports.pop(row, None)
             else:
                 self.ports[row] = taken.ports
 
-    def _record(self, row: int) -> None:
+    def _record(self, row: int, kind: Kind | None, kinds: int) -> None:
         self.changed.append(row)
         self._journal.append(
             Taken(
@@ -189,23 +239,31 @@ class Room:
                 self.card_users[row].copy(),
                 int(self.whole_free[row]),
                 self.ports.get(row),
+                kind,
+                kinds,
             )
         )
 
-    def take(self, row: int, request: Request, cards: Sequence[CardUse], *, ports: Ports = ()) -> None:
+    def take(
+        self, row: int, request: Request, cards: Sequence[CardUse], *, ports: Ports = (), kind: Kind | None = None
+    ) -> None:
         """Hold the room of one pod."""
-        self._change(row, request, cards, sign=-1)
+        self._change(row, request, cards, sign=-1, kind=kind)
         if ports:
             self.ports[row] = self.ports.get(row, frozenset()) | frozenset(ports)
 
-    def give(self, row: int, request: Request, cards: Sequence[CardUse], *, ports: Ports = ()) -> None:
+    def give(
+        self, row: int, request: Request, cards: Sequence[CardUse], *, ports: Ports = (), kind: Kind | None = None
+    ) -> None:
         """Free the room of one pod that held exactly this."""
-        self._change(row, request, cards, sign=1)
+        self._change(row, request, cards, sign=1, kind=kind)
         if ports:
             self.ports[row] = self.ports.get(row, frozenset()) - frozenset(ports)
 
-    def _change(self, row: int, request: Request, cards: Sequence[CardUse], *, sign: int) -> None:
-        self._record(row)
+    def _change(self, row: int, request: Request, cards: Sequence[CardUse], *, sign: int, kind: Kind | None) -> None:
+        self._record(row, kind, -sign)
+        if kind is not None:
+            self._stands(kind, row, -sign)
         fleet = self.fleet
         vector = fleet.vector(request)
         self.free[row] += sign * (vector if vector is not None else self._known_part(request))

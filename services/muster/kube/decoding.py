@@ -27,6 +27,7 @@ from muster.kube.objects import (
     RawPodGroup,
     RawPriorityClass,
     RawQueue,
+    RawStorageClass,
 )
 from muster.kube.pods import RawPod
 
@@ -49,6 +50,7 @@ __all__ = [
     "RawPodGroup",
     "RawPriorityClass",
     "RawQueue",
+    "RawStorageClass",
     "Removed",
     "Upserted",
     "WatchEvent",
@@ -197,6 +199,7 @@ KINDS: Mapping[str, KindInfo[Any]] = MappingProxyType(
             _kind("jobs.batch.volcano.sh", "v1alpha1", "Job", RawObject),
             _kind("podgroups.scheduling.volcano.sh", "v1beta1", "PodGroup", RawPodGroup),
             _kind("queues.scheduling.volcano.sh", "v1beta1", "Queue", RawQueue, namespaced=False),
+            _kind("storageclasses.storage.k8s.io", "v1", "StorageClass", RawStorageClass, namespaced=False),
             _kind("hypernodes.topology.volcano.sh", "v1alpha1", "HyperNode", RawObject, namespaced=False),
             _kind("commands.bus.volcano.sh", "v1alpha1", "Command", RawCommand),
         )

@@ -146,6 +146,12 @@ class RawPriorityClass(Object, frozen=True):
     preemption_policy: str = ""
 
 
+class RawStorageClass(Object, frozen=True):
+    """A storage.k8s.io/v1 StorageClass."""
+
+    volume_binding_mode: str = ""
+
+
 class LeaseSpec(Narrow, frozen=True):
     """Who holds a Lease and when it was renewed, by the holder's wall clock."""
 

@@ -104,6 +104,16 @@ class TopologyWish(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     preferred_tier: int = 0
 
 
+class Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What terms of other pods look at in a pod that stands, and whom it keeps away."""
+
+    namespace: str
+    labels: tuple[tuple[str, str], ...] = ()
+    terms: tuple[PodTerm, ...] = ()
+    """Its required anti-affinity."""
+    leaving: bool = False
+
+
 class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What placement needs to know of a pod's spec; equal shapes are placed alike."""
 
@@ -125,6 +135,29 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gpu_models: tuple[str, ...] = ()
     """Only cards whose model contains one of these, whatever the case."""
     refused_gpu_models: tuple[str, ...] = ()
+    volume_nodes: tuple[tuple[NodeTerm, ...], ...] = ()
+    """Node affinity of the volumes that its claims are bound to: of each, one term must hold. Known to the snapshot only."""
+    namespace: str = ""
+    """Its namespace where pods of the cluster have terms that matter to pods that wait, '' elsewhere."""
+    labels: tuple[tuple[str, str], ...] = ()
+    """Of its labels those that such terms ask about, sorted."""
+
+    @property
+    def kind(self) -> Kind | None:
+        """What it is to terms of other pods; None where there are none."""
+        if not self.namespace:
+            return None
+        return Kind(namespace=self.namespace, labels=self.labels, terms=keeps_away(self.pod_terms))
+
+    @property
+    def has_terms(self) -> bool:
+        """Whether where it goes depends on other pods, by its own wish."""
+        return bool(self.pod_terms or self.spread)
+
+
+def keeps_away(terms: tuple[PodTerm, ...]) -> tuple[PodTerm, ...]:
+    """The required anti-affinity among these terms."""
+    return tuple(term for term in terms if term.anti and not term.weight)
 
 
 class Phase(StrEnum):

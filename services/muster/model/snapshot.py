@@ -8,7 +8,7 @@ import msgspec
 
 from muster.model.gangs import Gang
 from muster.model.nodes import Node
-from muster.model.pods import CardUse, Request
+from muster.model.pods import CardUse, PodTerm, Request
 from muster.model.topology import HyperNode
 from muster.model.units import GangKey, NodeName, PodUid
 from muster.model.workloads import Queue
@@ -27,6 +27,8 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A foreign nomination: no pod there yet."""
     labels: dict[str, str] = {}
     host_ports: tuple[tuple[str, int, str], ...] = ()
+    pod_terms: tuple[PodTerm, ...] = ()
+    """Its required anti-affinity, where it matters to a pod that waits."""
 
 
 class Hold(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,3 +54,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The policy's levels, widest first: short names or node label keys (see model.topology)."""
     hypernodes: tuple[HyperNode, ...] = ()
     """They win over labels."""
+    pod_terms: bool = False
+    """Whether pods that wait have, or are matched by, pod (anti-)affinity or spread constraints: labels are filled in then."""

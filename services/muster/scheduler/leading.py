@@ -19,6 +19,7 @@ from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, holds,
 from muster.decide.gangs import build_snapshot
 from muster.decide.memory import CORE, CoreMemory, card_refused, gang_failed, node_refused
 from muster.decide.scheduling import Decision
+from muster.decide.surroundings import Surroundings
 from muster.model.gangs import Gang
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Undoing
@@ -252,6 +253,12 @@ class Leadership:
             namespaces=world.namespaces.values(),
             holds=holds(view, world.by_uid),
             policy=self._policy,
+            surroundings=Surroundings(
+                hypernodes=tuple(world.hypernodes.values()),
+                claims=world.claims,
+                volumes=world.volumes,
+                storage_classes=world.storage_classes,
+            ),
         )
         if not view.open:
             return snapshot

@@ -14,7 +14,9 @@ from muster.bus.state import Change
 from muster.decide.actual import with_actual_cards
 from muster.model.nodes import Node
 from muster.model.pods import Pod
+from muster.model.topology import HyperNode
 from muster.model.units import NodeName, PodUid
+from muster.model.volumes import Claim, StorageClass, Volume
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
 
@@ -45,6 +47,10 @@ class World:
         self.workloads: dict[str, Workload] = {}
         self.namespaces: dict[str, Namespace] = {}
         self.priority_classes: dict[str, PriorityClass] = {}
+        self.hypernodes: dict[str, HyperNode] = {}
+        self.claims: dict[str, Claim] = {}
+        self.volumes: dict[str, Volume] = {}
+        self.storage_classes: dict[str, StorageClass] = {}
         self.version = 0
         """Counts the changes."""
         self.pod_version = ""
@@ -95,6 +101,10 @@ class World:
             "workload": self.workloads,
             "namespace": self.namespaces,
             "priorityclass": self.priority_classes,
+            "hypernode": self.hypernodes,
+            "claim": self.claims,
+            "volume": self.volumes,
+            "storageclass": self.storage_classes,
         }
         return tables[kind]
 

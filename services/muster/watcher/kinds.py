@@ -10,12 +10,16 @@ import msgspec
 
 from muster.bus.messages import StateKind
 from muster.decide.projection import (
+    project_claim,
+    project_hypernode,
     project_namespace,
     project_node,
     project_pod,
     project_podgroup,
     project_priority_class,
     project_queue,
+    project_storage_class,
+    project_volume,
     project_workload,
 )
 from muster.kube.decoding import KINDS, KindInfo, RawObject
@@ -103,5 +107,31 @@ def watched_kinds(policy: Policy) -> tuple[Watched, ...]:
             info=KINDS["priorityclasses"],
             state_kind="priorityclass",
             project=project_priority_class,
+        ),
+        Watched(
+            name="hypernode",
+            info=KINDS["hypernodes.topology.volcano.sh"],
+            state_kind="hypernode",
+            project=project_hypernode,
+        ),
+        Watched(
+            name="claim",
+            info=KINDS["persistentvolumeclaims"],
+            state_kind="claim",
+            project=project_claim,
+            ignore_version=True,
+        ),
+        Watched(
+            name="volume",
+            info=KINDS["persistentvolumes"],
+            state_kind="volume",
+            project=project_volume,
+            ignore_version=True,
+        ),
+        Watched(
+            name="storageclass",
+            info=KINDS["storageclasses.storage.k8s.io"],
+            state_kind="storageclass",
+            project=project_storage_class,
         ),
     )

@@ -349,6 +349,6 @@ class Exact:
                     )
                 elif shape.request.cards:
                     cards = self.room.whole_cards(spot.row, shape.request.cards)
-                self.room.take(spot.row, shape.request, cards, ports=shape.host_ports)
+                self.room.take(spot.row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
                 result[item.ask.gang.key].append(Landed(spot.role, spot.row, cards))
         return result

@@ -12,10 +12,11 @@ import numpy as np
 
 from muster.decide.cards import VGPU_NUMBER
 from muster.decide.fleet import PODS, Fleet, Ints, Mask
+from muster.decide.neighbours import Refused, matches
 from muster.decide.room import Room
 from muster.decide.selecting import requirement_holds
 from muster.model.nodes import CardMode, Taint
-from muster.model.pods import NodeTerm, Request, Requirement, Shape, Toleration
+from muster.model.pods import NodeTerm, Request, Requirement, Shape, Toleration, keeps_away
 
 UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 UNBOUNDED = np.int64(1 << 40)
@@ -45,12 +46,13 @@ def admission(fleet: Fleet, shape: Shape) -> Admission:
         shape.gpu_models,
         shape.refused_gpu_models,
     )
-    key = ("admission", shape.node_selector, shape.required_nodes, shape.tolerations, card_kind)
+    key = ("admission", shape.node_selector, shape.required_nodes, shape.tolerations, card_kind, shape.volume_nodes)
     found = fleet.memo.get(key)
     if found is None:
         passes = {
             "selector": _selected(fleet, shape.node_selector),
             "affinity": _affine(fleet, shape.required_nodes),
+            "volumes": _reached(fleet, shape.volume_nodes),
             "taints": _tolerated(fleet, shape.tolerations),
             "unschedulable": _schedulable(fleet, shape.tolerations),
             "not ready": fleet.ready,
@@ -77,6 +79,14 @@ def _affine(fleet: Fleet, terms: tuple[NodeTerm, ...]) -> Mask:
     rows = np.zeros(fleet.size, dtype=np.bool_)
     for term in terms:
         rows |= term_rows(fleet, term)
+    return rows
+
+
+def _reached(fleet: Fleet, volumes: tuple[tuple[NodeTerm, ...], ...]) -> Mask:
+    """Rows from which every volume can be reached."""
+    rows = np.ones(fleet.size, dtype=np.bool_)
+    for terms in volumes:
+        rows &= _affine(fleet, terms)
     return rows
 
 
@@ -223,7 +233,37 @@ def capacity(room: Room, shape: Shape, rows: Mask | None = None) -> Ints:
             fits = fits.copy()
             fits[renewed] = _fits(room, shape, renewed)
     room.derived[shape] = (len(room.changed), fits)
+    if shape.namespace:
+        fits = np.where(room.around().fixed(shape).rows, np.minimum(fits, _alone(room, shape)), 0)
     return fits if rows is None else np.where(rows, fits, 0)
+
+
+def _alone(room: Room, shape: Shape) -> Ints | int:
+    """How many of the shape its own required anti-affinity allows on one node."""
+    labels = dict(shape.labels)
+    keeps = [one for one in keeps_away(shape.pod_terms) if matches(one, shape.namespace, shape.namespace, labels)]
+    if not keeps:
+        return int(UNBOUNDED)
+    with_key = np.logical_or.reduce([room.around().codes(one.topology_key) >= 0 for one in keeps])
+    return np.where(with_key, 1, UNBOUNDED)
+
+
+def allowed(room: Room, shape: Shape) -> Refused:
+    """The rows that terms between pods leave to the next pod of the shape."""
+    passes = admission(room.fleet, shape).passes
+    return room.around().allowed(shape, passes["selector"] & passes["affinity"])
+
+
+def watched(room: Room, shape: Shape) -> bool:
+    """Whether where the shape goes depends on other pods, or other pods on it: counts of nodes do not tell enough then."""
+    if not shape.namespace:
+        return False
+    if any(not term.weight for term in shape.pod_terms) or any(one.required for one in shape.spread):
+        return True
+    labels = dict(shape.labels)
+    return room.neighbours is not None and any(
+        matches(term, kind.namespace, shape.namespace, labels) for kind in room.neighbours.counts for term in kind.terms
+    )
 
 
 def _fits(room: Room, shape: Shape, rows: Ints | slice) -> Ints:

@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import Ints, Mask
-from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.feasibility import allowed, avoided, capacity, preference
 from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.packing import best_row, order_cards, order_rows
 from muster.decide.placement.several import cards_for
@@ -22,6 +22,10 @@ from muster.decide.topology import Wish, domains, narrow_domains, preferred_doma
 from muster.model.pods import CardUse, Shape, TopologyWish
 from muster.model.policy import Packing
 from muster.model.units import CardIndex, CorePercent, MiB, NodeName
+
+MOST_DOMAINS_TRIED = 64
+AVOIDED = 1 << 30
+"""A taint PreferNoSchedule outweighs everything else that is only preferred."""
 
 
 class Landed(NamedTuple):
@@ -255,6 +259,8 @@ class Greedy:
     def _role(
         self, number: int, role: RoleAsk, count: int, rows: Mask | None, cluster: Ints | None
     ) -> list[Landed] | None:
+        if role.shape.namespace and role.shape.has_terms:
+            return self._beside_others(number, role, count, rows)
         fits = self._capacity(role.shape, rows)
         if int(fits.sum()) < count:
             return None
@@ -271,6 +277,44 @@ class Greedy:
             sums[code] = 0
         return landed if len(landed) == count else None
 
+    def _beside_others(self, number: int, role: RoleAsk, count: int, rows: Mask | None) -> list[Landed] | None:
+        """Pods with terms about other pods, one by one, each where the terms leave it with the others placed.
+
+        Where the first pod chooses for the rest, every domain that it could choose is tried, the tightest that may do first.
+        """
+        mark = self.room.mark()
+        tries: list[Mask | None] = [rows]
+        around = self.room.around()
+        for term in role.shape.pod_terms:
+            if term.weight or term.anti or around.near(role.shape, term).any():
+                continue
+            codes = around.codes(term.topology_key)
+            holding = self._holding(codes, [self._capacity(role.shape, rows)], [count], set())
+            tries += [
+                codes == code if rows is None else rows & (codes == code) for code in holding[:MOST_DOMAINS_TRIED]
+            ]
+        for inside in tries:
+            landed: list[Landed] = []
+            while len(landed) < count and self._next(number, role, inside, landed):
+                pass
+            if len(landed) == count:
+                return landed
+            self.room.rollback(mark)
+        return None
+
+    def _next(self, number: int, role: RoleAsk, rows: Mask | None, landed: list[Landed]) -> bool:
+        """One pod more, where it is liked best of where it may go."""
+        shape, fleet = role.shape, self.room.fleet
+        fits = np.where(allowed(self.room, shape).rows, self._capacity(shape, rows), 0)
+        free = np.flatnonzero(fits)
+        if not free.size:
+            return False
+        liking = self.room.around().liking(shape) + preference(fleet, shape) - AVOIDED * avoided(fleet, shape)
+        best = liking == liking[free].max()
+        before = len(landed)
+        self._pods(number, role, 1, np.where(best, fits, 0), landed)
+        return len(landed) > before
+
     def _pods(self, number: int, role: RoleAsk, count: int, fits: Ints, landed: list[Landed]) -> None:
         """Put up to ``count`` pods where they fit, best rows first."""
         shape = role.shape
@@ -284,7 +328,7 @@ class Greedy:
         for row in rows:
             for _ in range(min(count, int(fits[row]))):
                 cards = self.room.whole_cards(row, shape.request.cards) if shape.request.cards else ()
-                self.room.take(row, shape.request, cards, ports=shape.host_ports)
+                self.room.take(row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
                 landed.append(Landed(number, row, cards))
                 count -= 1
             if not count:
@@ -318,7 +362,7 @@ class Greedy:
                 core_percent=CorePercent(share.core_percent),
             )
             for _ in range(min(count, takes, int(left[row]))):
-                self.room.take(row, shape.request, (use,), ports=shape.host_ports)
+                self.room.take(row, shape.request, (use,), ports=shape.host_ports, kind=shape.kind)
                 landed.append(Landed(number, row, (use,)))
                 left[row] -= 1
                 count -= 1

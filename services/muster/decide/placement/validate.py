@@ -9,11 +9,12 @@ from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
 
+from muster.decide.placement.validate_neighbours import wrong_neighbours
 from muster.decide.placement.validate_topology import Domains, wrong_domains
 from muster.model.gangs import Gang, MemberState
 from muster.model.instructions import Place, Slot
 from muster.model.nodes import CardMode, Node, Taint
-from muster.model.pods import CardUse, Request, Requirement, Shape, Toleration
+from muster.model.pods import CardUse, NodeTerm, Request, Requirement, Shape, Toleration
 from muster.model.snapshot import Snapshot
 from muster.model.units import CardIndex, NodeName, PodUid, QueueName
 from muster.model.workloads import Queue
@@ -99,6 +100,7 @@ def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[st
             _charge(added[gang.queue], shape.request, slot.cards, node)
         problems += _minimums(gang, place)
         problems += wrong_domains(gang, place, domains)
+    problems += wrong_neighbours(snapshot, places, nodes)
     problems += [text for name, index in sorted(touched) for text in _card_over(used[name], index)]
     problems += _capabilities(snapshot, queue_use, added)
     return problems
@@ -151,15 +153,10 @@ def _refuses(node: Node, shape: Shape) -> list[str]:
         problems.append("the node is not ready")
     if any(node.labels.get(key) != value for key, value in shape.node_selector):
         problems.append("nodeSelector does not match")
-    if shape.required_nodes and not any(
-        (term.labels or term.fields)
-        and all(_matches(one, node.labels.get(one.key)) for one in term.labels)
-        and all(_matches(one, node.name) for one in term.fields)
-        for term in shape.required_nodes
-    ):
+    if shape.required_nodes and not _one_holds(node, shape.required_nodes):
         problems.append("required node affinity does not match")
-    if shape.request.share is not None and node.card_mode is CardMode.RESERVED and not shape.takes_visible_devices:
-        problems.append("the pod does not take from an annotation which card it may see")
+    if not all(_one_holds(node, terms) for terms in shape.volume_nodes):
+        problems.append("a volume of it cannot be reached from here")
     taints = list(node.taints)
     if node.unschedulable:
         taints.append(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))
@@ -169,6 +166,15 @@ def _refuses(node: Node, shape: Shape) -> list[str]:
         if taint.effect in {"NoSchedule", "NoExecute"} and not any(_tolerates(one, taint) for one in shape.tolerations)
     ]
     return problems
+
+
+def _one_holds(node: Node, terms: Sequence[NodeTerm]) -> bool:
+    return any(
+        (term.labels or term.fields)
+        and all(_matches(one, node.labels.get(one.key)) for one in term.labels)
+        and all(_matches(one, node.name) for one in term.fields)
+        for term in terms
+    )
 
 
 def _matches(requirement: Requirement, value: str | None) -> bool:

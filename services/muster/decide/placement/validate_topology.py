@@ -9,7 +9,7 @@ from muster.model.instructions import Place
 from muster.model.nodes import Node
 from muster.model.pods import Requirement, TopologyWish
 from muster.model.topology import DIMENSION_KEYS, LEVEL_KEYS, NODE_NAMES, HyperNode, level_keys
-from muster.model.units import NodeName
+from muster.model.units import NodeName, PodUid
 
 STAYS = (MemberState.BOUND, MemberState.ASSUMED)
 NO_WISH = TopologyWish()
@@ -72,7 +72,8 @@ class Domains:
     def _by_label(self, entry: str) -> dict[NodeName, object]:
         entries = self._occurring()
         chain = entries[: entries.index(entry) + 1]
-        paths = {node.name: [_value(node, one) for one in chain] for node in self._all()}
+        columns = [_values(self._all(), one) for one in chain]
+        paths = {name: list(path) for name, path in zip(self.nodes, zip(*columns, strict=True), strict=True)}
         own = {name: path[-1] for name, path in paths.items()}
         for depth in reversed(range(len(chain) - 1)):
             above: dict[str, set[str]] = defaultdict(set)
@@ -130,6 +131,14 @@ def _value(node: Node, entry: str) -> str | None:
     return None
 
 
+def _values(nodes: Iterable[Node], entry: str) -> list[str | None]:
+    """`_value` of every node, in their order."""
+    keys = level_keys(entry)
+    if len(keys) == 1:
+        return [node.labels.get(keys[0]) for node in nodes]
+    return [_value(node, entry) for node in nodes]
+
+
 def _holds(requirement: Requirement, value: str | None) -> bool:
     if requirement.operator in {"In", "NotIn"}:
         return (value in requirement.values) == (requirement.operator == "In")
@@ -152,7 +161,7 @@ def wrong_domains(gang: Gang, place: Place, domains: Domains) -> list[str]:
 
 
 def _wished(
-    gang: Gang, place: Place, standing: Sequence[Member], member_of: Mapping[str, Member]
+    gang: Gang, place: Place, standing: Sequence[Member], member_of: Mapping[PodUid, Member]
 ) -> Iterator[tuple[str, TopologyWish, list[NodeName]]]:
     yield gang.key, gang.topology, [*_nodes_of(standing), *(slot.node for slot in place.slots)]
     for role in gang.roles:
@@ -173,7 +182,7 @@ def _nodes_of(members: Iterable[Member]) -> list[NodeName]:
     return [member.node for member in members if member.node is not None]
 
 
-def _broken_slices(gang: Gang, place: Place, member_of: Mapping[str, Member]) -> list[str]:
+def _broken_slices(gang: Gang, place: Place, member_of: Mapping[PodUid, Member]) -> list[str]:
     """Slices that the placement leaves incomplete, and too few of them."""
     problems = []
     placed: dict[tuple[str, str], int] = defaultdict(int)

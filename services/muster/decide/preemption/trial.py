@@ -8,9 +8,10 @@ from muster.decide.asks import Ask
 from muster.decide.fleet import CPU, MEMORY, PODS, Mask
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.preemption.victims import Unit
-from muster.decide.room import Room
+from muster.decide.room import Room, member_kind
 from muster.decide.shares import Amounts, Tree, add, charge_at
-from muster.model.pods import Shape
+from muster.model.gangs import Member
+from muster.model.pods import Kind, Shape
 from muster.model.policy import Packing
 
 
@@ -23,6 +24,9 @@ class Trial:
         self.packing = packing
         self.blocked = blocked or {}
 
+    def _kind(self, unit: Unit, member: Member) -> Kind | None:
+        return member_kind(unit.gang, member) if self.room.neighbours is not None else None
+
     def without(self, units: Iterable[Unit]) -> int:
         """Take units away; the mark that `put_back` needs."""
         mark = self.room.mark()
@@ -32,7 +36,8 @@ class Trial:
                 row = self.room.fleet.row_of.get(member.node) if member.node is not None else None
                 if row is not None:
                     shape = shapes[member.role]
-                    self.room.give(row, shape.request, member.cards, ports=shape.host_ports)
+                    kind = self._kind(unit, member)
+                    self.room.give(row, shape.request, member.cards, ports=shape.host_ports, kind=kind)
             self.tree.charge(unit.gang.queue, unit.charge, -1)
         return mark
 
@@ -43,7 +48,8 @@ class Trial:
             row = self.room.fleet.row_of.get(member.node) if member.node is not None else None
             if row is not None:
                 shape = shapes[member.role]
-                self.room.take(row, shape.request, member.cards, ports=shape.host_ports)
+                kind = self._kind(unit, member)
+                self.room.take(row, shape.request, member.cards, ports=shape.host_ports, kind=kind)
 
     def put_back(self, units: Iterable[Unit], mark: int) -> None:
         """As before `without`."""

@@ -16,14 +16,24 @@ from muster.decide.projection.groups import (
 from muster.decide.projection.nodes import project_node
 from muster.decide.projection.pods import project_pod
 from muster.decide.projection.requests import pod_request
+from muster.decide.projection.surroundings import (
+    project_claim,
+    project_hypernode,
+    project_storage_class,
+    project_volume,
+)
 
 __all__ = [
     "pod_request",
+    "project_claim",
+    "project_hypernode",
     "project_namespace",
     "project_node",
     "project_pod",
     "project_podgroup",
     "project_priority_class",
     "project_queue",
+    "project_storage_class",
+    "project_volume",
     "project_workload",
 ]

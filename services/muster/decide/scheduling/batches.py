@@ -11,6 +11,7 @@ from muster.decide.asks import Ask
 from muster.decide.placement.engine.budget import Budget
 from muster.decide.placement.engine.expand_profile import arrange
 from muster.decide.placement.engine.plan import Batch
+from muster.decide.placement.engine.profile import between_pods
 from muster.decide.placement.engine.search import improve
 from muster.decide.placement.exact import Item, Limit
 from muster.decide.placement.greedy import Landed
@@ -38,6 +39,8 @@ def solve_batch(
 
     ``upper`` are the gangs of which any is worth more than all others together.
     """
+    if any(between_pods(role.shape) for key in best.landed for role in best.asks[key].roles):
+        return None  # moving any pod could break what a gang of this round asks of its neighbours
     work.reset()
     room = work.room
     charges = {key: work.charge_of(best.asks[key], landed) for key, landed in best.landed.items()}
@@ -94,7 +97,7 @@ def _keep(work: Round, items: Iterable[Item], standing: Mapping[GangKey, tuple[A
             continue
         for one in landed:
             shape = ask.roles[one.role].shape
-            work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports)
+            work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
 
 
 def fix_up(work: Round, asks: Iterable[Ask], limits: Sequence[Limit]) -> None:

@@ -65,16 +65,4 @@ def _unsupported(ask: Ask) -> Held | None:
                 f"{name} mounts {claims}; pods with PersistentVolumeClaims are not supported yet",
                 {"claims": claims},
             )
-        if any(term.weight == 0 for term in shape.pod_terms):
-            return Held(
-                Reason.POD_AFFINITY_UNSUPPORTED,
-                f"{name} has required pod (anti-)affinity, which is not supported yet; ask for a topology level instead",
-                {},
-            )
-        if any(constraint.required for constraint in shape.spread):
-            return Held(
-                Reason.SPREAD_UNSUPPORTED,
-                f"{name} has a topologySpreadConstraint with DoNotSchedule, which is not supported yet",
-                {},
-            )
     return None

@@ -55,7 +55,7 @@ def _reserve(room: Room, tree: Tree, gang: Gang, one: Nomination) -> None:
         row = room.fleet.row_of.get(slot.node)
         shape = shapes.get(slot.role)
         if row is not None and shape is not None:
-            room.take(row, shape.request, slot.cards, ports=shape.host_ports)
+            room.take(row, shape.request, slot.cards, ports=shape.host_ports, kind=shape.kind)
             tree.charge(gang.queue, charge_at(room.fleet, shape.request, slot.node, slot.cards))
 
 

@@ -16,7 +16,7 @@ from muster.decide.asks import Ask
 from muster.decide.memory import CoreMemory
 from muster.decide.ordering import gang_key_order
 from muster.decide.placement.exact import Exact, Item, Limit
-from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.feasibility import capacity, watched
 from muster.decide.placement.solver import Solve
 from muster.decide.scheduling.batches import solve_batch
 from muster.decide.scheduling.state import Round, Saved, least_charge
@@ -202,6 +202,8 @@ class Problem:
             for role in ask.roles
         ):
             return best  # the model's variables are one card each: it cannot tell different cards of one pod
+        if any(watched(self.work.room, role.shape) for ask in self.asks for role in ask.roles):
+            return best  # counts of nodes do not tell where such pods may go: the greedy places them one by one
         settled: set[GangKey] = set(self.fixed)
         for tier in sorted({self.tier[key] for key in self.failed}, reverse=True):
             missing = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier} - best.landed.keys()

@@ -124,7 +124,7 @@ class Round:
         """Take exactly these places, which are known to be free, and charge them."""
         for one in landed:
             shape = ask.roles[one.role].shape
-            self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports)
+            self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
         self.tree.charge(ask.gang.queue, self.charge_of(ask, landed))
         self.asks[ask.gang.key] = ask
         self.landed[ask.gang.key] = list(landed)

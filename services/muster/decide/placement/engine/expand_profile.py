@@ -84,7 +84,7 @@ def take_cards(room: Room, ask: Ask, landed: list[Landed]) -> list[Landed]:
     for one in landed:
         shape = ask.roles[one.role].shape
         cards = room.whole_cards(one.row, shape.request.cards)
-        room.take(one.row, shape.request, cards, ports=shape.host_ports)
+        room.take(one.row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
         result.append(Landed(one.role, one.row, cards))
     return result
 
@@ -105,6 +105,6 @@ def arrange(batch: Batch, plan: Plan, greedy: Greedy) -> dict[GangKey, tuple[Ask
             continue
         for one in landed:
             shape = ask.roles[one.role].shape
-            room.give(one.row, shape.request, one.cards, ports=shape.host_ports)
+            room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
         del standing[ask.gang.key]
     return standing

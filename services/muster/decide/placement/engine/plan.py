@@ -84,7 +84,7 @@ class Batch:
                 continue
             for one in self.landed.get(key, ()):
                 shape = item.ask.roles[one.role].shape
-                self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports)
+                self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
 
     def _spilled(self) -> frozenset[GangKey]:
         """Gangs with pods on a row that slots cannot tell: effective cards or rounded slots do not hold what stands there."""
