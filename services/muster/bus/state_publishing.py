@@ -43,6 +43,8 @@ from muster.model.units import Sequence
 LOAD_SECONDS = 60.0
 TAKE_OVER_TRIES = 50
 IN_FLIGHT = 1000
+STORE_SECONDS = 30.0
+"""For an answer: everything in flight may be synced to a slow disk message by message."""
 Place = tuple[StateKind, str]
 
 
@@ -249,6 +251,7 @@ class StatePublisher:
             message,
             expected_last_sequence=self.sequence,
             time_to_live=self.tombstone_seconds if publication.object is None else None,
+            seconds=STORE_SECONDS,
         )
 
 
