@@ -68,7 +68,7 @@ def decide(
     holds |= {key: freeing(key, memory) for key in reserved if key in asks}
     hopeful = [ask for ask in hopeful if ask.gang.key not in reserved]
     blocked = blocked_rows(fleet, memory, now, hopeful)
-    work = Round(room, tree, policy.packing, blocked=blocked, mix=mix_of(memory.mix))
+    work = Round(room, tree, policy.packing, blocked=blocked, mix=mix_of(memory.mix, fleet))
     failed = serve_minimums(work, hopeful, first=first)
     memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
     serve_surplus(work, hopeful)
