@@ -405,7 +405,11 @@ async def test_what_somebody_else_put_there_is_shown_as_it_is(streams_bus) -> No
     assert (found.sequence, found.letter.reason, found.letter.payload) == (sequence, "undecodable", b"\xff")
 
 
-async def test_messages_that_come_while_others_are_handled_are_neither_lost_nor_held_back(streams_bus) -> None:
+async def test_messages_that_come_while_others_are_handled_are_neither_lost_nor_held_back(
+    streams_bus, nats_server, monkeypatch
+) -> None:
+    # Requests end and begin anew among the messages.
+    monkeypatch.setattr("muster.bus.work.FETCH_SECONDS", 0.1)
     handled: dict[str, tuple[float, int]] = {}
     clock = asyncio.get_running_loop().time
 
@@ -413,12 +417,14 @@ async def test_messages_that_come_while_others_are_handled_are_neither_lost_nor_
         handled[parse_submit(job.body, job.headers).id] = (clock(), job.deliveries)
 
     sent: dict[str, float] = {}
-    async with serving(streams_bus, handle, "t"):
-        for burst in range(12):
-            for number in range(3):
+    async with await connect(nats_server.url, name="server") as other, serving(other, handle, "t"):
+        for burst in range(30):
+            for number in range(4):
                 name = f"j{burst}-{number}"
                 sent[name] = clock()
                 await streams_bus.publish(jobs_submit("t"), submit(name))
+                await asyncio.sleep(random.uniform(0, 0.002))
             await eventually(lambda: handled.keys() == sent.keys(), within=5)
+            await asyncio.sleep(random.uniform(0, 0.1))
     assert {deliveries for _, deliveries in handled.values()} == {1}
     assert max(handled[name][0] - sent[name] for name in sent) < 0.9
