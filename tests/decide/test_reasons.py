@@ -39,7 +39,7 @@ HOLDER = gang("holder", role(count=0, gpus=3), minimum=1, members=[standing("x",
         ),
         pytest.param(
             snapshot([node(gpus=80)], [gang("g", role(count=9, gpus=8))], [queue(capability={"gpu": 64 * CARD})]),
-            "NEVER_FITS",
+            "QUEUE_CAPABILITY",
             {"asked": 72 * CARD, "capability": 64 * CARD, "queue": "q"},
             "can never run as it is: it asks 72 cards, queue q is capped at 64 cards",
             id="larger than the queue's limit",

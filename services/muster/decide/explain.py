@@ -36,6 +36,8 @@ class Why(NamedTuple):
     code: str
     message: str
     numbers: Numbers
+    never: bool = False
+    """Nothing but a change of the job or its queue will help: it stands in no line."""
 
 
 class Explainer:
@@ -60,7 +62,7 @@ class Explainer:
             hold = holds.get(ask.gang.key)
             why = Why(*hold) if hold is not None else self.why(ask)
             position = 0
-            if why.code not in NEVER:
+            if why.code not in NEVER and not why.never:
                 position = lines[ask.gang.queue] = lines.get(ask.gang.queue, 0) + 1
             result.append(
                 Pending(
@@ -97,6 +99,7 @@ class Explainer:
             self._capability(ask)
             or self._never(ask)
             or self._behind(ask)
+            or self._not_allowed(ask)
             or self._too_large(ask)
             or self._topology(ask)
             or self._neighbours(ask)
@@ -170,13 +173,17 @@ class Explainer:
                 if charge.get(resource, 0) > limit:
                     asks, cap = format_amount(resource, charge[resource]), format_amount(resource, limit)
                     return Why(
-                        Reason.NEVER_FITS,
+                        Reason.QUEUE_CAPABILITY,
                         f"can never run as it is: it asks {asks}, queue {queue} is capped at {cap}",
                         {"asked": charge[resource], "capability": limit, "resource": resource, "queue": queue},
+                        never=True,
                     )
-        over = tree.over_capability(ask.gang.queue, charge)
+        return self._over(ask, charge) or self._guarantees(ask, charge)
+
+    def _over(self, ask: Ask, charge: Mapping[str, int]) -> Why | None:
+        over = self.work.tree.over_capability(ask.gang.queue, charge)
         if over is None:
-            return self._guarantees(ask, charge)
+            return None
         queue, resource, used, limit = over
         return Why(
             Reason.QUEUE_CAPABILITY,
@@ -184,6 +191,21 @@ class Explainer:
             f"of its limit {format_amount(resource, limit)}",
             {"asked": charge[resource], "used": used, "capability": limit, "resource": resource, "queue": queue},
         )
+
+    def _not_allowed(self, ask: Ask) -> Why | None:
+        """There is room, but where the gang fits its queue would be charged more than it may use."""
+        if ask.minimum == 0 or not any(self.work.tree.queues[name].capability for name in self._path(ask)):
+            return None
+        mark = self.room.mark()
+        landed = self.work.greedy(thrifty=True).minimum(ask)
+        self.room.rollback(mark)
+        if landed is None:
+            return None
+        charge = self.work.charge_of(ask, landed)
+        return self._over(ask, charge) or self._guarantees(ask, charge)
+
+    def _path(self, ask: Ask) -> Sequence[QueueName]:
+        return self.work.tree.path(ask.gang.queue)
 
     def _guarantees(self, ask: Ask, charge: Mapping[str, int]) -> Why | None:
         over = self.work.tree.over_guarantees(ask.gang.queue, charge)

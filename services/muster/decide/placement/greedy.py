@@ -46,24 +46,34 @@ class Greedy:
         *,
         blocked: dict[Shape, Mask] | None = None,
         largest_cards: bool = False,
+        thrifty: bool = False,
         mix: Mix | None = None,
     ) -> None:
+        """``thrifty``: small roles first, for a gang that could make up its minimum in a way that its queue is not allowed."""
         self.room = room
         self.packing = packing
         self.blocked = blocked or {}
         self.largest_cards = largest_cards
+        self.thrifty = thrifty
         self.mix = mix
 
     def minimum(self, ask: Ask) -> list[Landed] | None:
         """Everything that the gang's and the roles' minimums lack, or None with the room untouched."""
+        orders = role_orders(ask)
         for rows, cluster in self._gang_domains(ask):
-            for order in role_orders(ask):
+            for order in reversed(orders) if self.thrifty else orders:
                 mark = self.room.mark()
                 landed = self._fill(ask, order, rows, cluster)
                 if landed is not None:
                     return landed
                 self.room.rollback(mark)
         return None
+
+    def alike(self, role: RoleAsk, count: int) -> list[Landed]:
+        """Pods of equal gangs of one pod each, as many as there is room for, as if they came one after the other."""
+        landed: list[Landed] = []
+        self._pods(0, role, count, self._capacity(role.shape, None), landed)
+        return landed
 
     def surplus(self, ask: Ask, placed: Sequence[Landed], role_number: int) -> Landed | None:
         """One more pod of a role, near what stands and was placed, or None."""

@@ -9,9 +9,12 @@ from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
-from muster.model.pods import Shape
+from muster.model.pods import Shape, TopologyWish
 from muster.model.policy import Packing
 from muster.model.units import GangKey, QueueName
+
+
+NO_WISH = TopologyWish()
 
 
 class Saved(NamedTuple):
@@ -47,25 +50,41 @@ class Round:
         self._base = room.mark()
         self._usage = _copied(tree.usage)
 
-    def greedy(self, *, largest_cards: bool = False) -> Greedy:
+    def greedy(self, *, largest_cards: bool = False, thrifty: bool = False) -> Greedy:
         """The greedy over this round's room."""
-        return Greedy(self.room, self.packing, blocked=self.blocked, largest_cards=largest_cards, mix=self.mix)
+        return Greedy(
+            self.room, self.packing, blocked=self.blocked, largest_cards=largest_cards, thrifty=thrifty, mix=self.mix
+        )
 
     def admit(self, ask: Ask) -> bool:
         """Place what the gang's minimums lack, under every capability; False leaves everything as it was."""
         gang = ask.gang
         if self.tree.forbids(gang.queue, least_charge(self.room, ask)):
             return False
+        # What the queue may not pay for may be had for less: shares of larger cards, other roles up to the gang's minimum.
         has_share = any(role.shape.request.share is not None for role in ask.roles)
-        for largest_cards in (False, True) if has_share else (False,):
+        open_choice = len(ask.roles) > 1 and ask.need > sum(role.need for role in ask.roles)
+        tries = [(False, False)] + [(True, False)] * has_share + [(has_share, True)] * open_choice
+        for largest_cards, thrifty in tries:
             mark = self.room.mark()
-            landed = self.greedy(largest_cards=largest_cards).minimum(ask)
+            landed = self.greedy(largest_cards=largest_cards, thrifty=thrifty).minimum(ask)
             if landed is None:
                 return False
             if self.keep(ask, landed):
                 return True
             self.room.rollback(mark)
         return False
+
+    def admit_alike(self, asks: Sequence[Ask]) -> None:
+        """Place gangs of which `alike` says the same, as if they were admitted one after the other."""
+        if len(asks) == 1:
+            self.admit(asks[0])
+            return
+        landed = self.greedy().alike(asks[0].roles[0], len(asks))
+        for ask, one in zip(asks, landed, strict=False):
+            if not self.keep(ask, [one]):
+                shape = ask.roles[0].shape
+                self.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
 
     def keep(self, ask: Ask, landed: Sequence[Landed]) -> bool:
         """Charge pods that are in the room already; False, with nothing charged, when a capability forbids it."""
@@ -140,6 +159,17 @@ class Round:
 
 def _copied(usage: dict[QueueName, Amounts]) -> dict[QueueName, Amounts]:
     return {queue: dict(amounts) for queue, amounts in usage.items()}
+
+
+def alike(ask: Ask) -> tuple[QueueName, Shape] | None:
+    """What makes gangs of one pod the same to the greedy, or None: one by one they go where all of them together go."""
+    gang, shape = ask.gang, ask.roles[0].shape
+    whole = shape.request.cards and shape.request.share is None
+    if len(ask.roles) > 1 or ask.minimum != 1 or not whole or shape.host_ports or shape.has_terms or shape.claims:
+        return None
+    if gang.topology != NO_WISH or ask.roles[0].topology != NO_WISH or ask.standing or ask.roles[0].whole:
+        return None
+    return gang.queue, shape
 
 
 def least_charge(room: Room, ask: Ask) -> Amounts:
