@@ -448,6 +448,165 @@ async def test_the_pipeline_of_a_deposed_writer_slips_in_and_does_no_harm(stream
         await eventually(lambda: view.reader.ready and view.nodes() == {"x": "1", "a": "1"})
 
 
+async def test_a_clock_does_not_count_while_what_superseded_another_message_is_not_read(streams_bus) -> None:
+    """The consumer stalls on flow control: what is superseded behind it is never sent, and the clock comes before its successor."""
+    publisher = await synced_publisher(streams_bus)
+    filler = "x" * 4000
+
+    def large(version: int) -> list[Publication]:
+        return [
+            Publication(kind="node", key=f"n{number}", object=Node(name=NodeName(f"n{number}"), labels={"f": filler}),
+                        resource_version=str(version))
+            for number in range(1500)
+        ]  # fmt: skip
+
+    async with following(streams_bus) as view:
+        await eventually(lambda: view.reader.ready)
+        claimed: list[tuple[int, str]] = []
+        held = asyncio.Event()
+        view.pause = held.wait
+        await publisher.publish([*large(10), node("z", 11)])
+        await publisher.tell_clock(synced=True, freshness={"node": "11"})
+        await publisher.publish([*large(12), node("z", 13)])
+
+        async def look() -> None:
+            claimed.append((int(view.reader.freshness.get("node", "0")), view.nodes().get("z", "0")))
+
+        view.pause = look
+        held.set()
+        await eventually(lambda: view.nodes().get("z") == "13")
+        assert [(fresh, shown) for fresh, shown in claimed if fresh >= 11 and int(shown) < 11] == []
+        await publisher.tell_clock(synced=True, freshness={"node": "13"})
+        await eventually(lambda: view.reader.freshness == {"node": "13"})
+
+
+async def test_no_clock_goes_out_while_an_earlier_publish_is_refused_or_unanswered(streams_bus) -> None:
+    publisher = await synced_publisher(streams_bus)
+    await stray(streams_bus, epoch=publisher.epoch - 1, publication=node("x", 1))
+    with pytest.raises(StateMovedError):
+        await publisher.publish([node(f"n{number}", number + 2) for number in range(5)])
+    with pytest.raises(StateMovedError, match="must take over, or reload"):
+        await publisher.tell_clock(synced=True, freshness={"node": "6"})
+    stored = await publisher.reload()
+    assert stored["clock", WATCHER_KEY].object.freshness == {"node": "1"}
+    there = sorted(key for kind, key in stored if kind == "node" and not stored[kind, key].unknown)
+    assert there == ["n1", "n2", "n3", "n4"], (
+        "the first was refused; those behind it slipped in, and a clock would have too"
+    )
+
+
+async def test_every_answer_is_in_when_a_refused_publish_is_told(streams_bus, monkeypatch) -> None:
+    publisher = await synced_publisher(streams_bus)
+    answers: list[asyncio.Future[Sequence]] = []
+    send = streams_bus.send
+
+    async def counted(*arguments: Any, **options: Any) -> "asyncio.Future[Sequence]":
+        answers.append(await send(*arguments, **options))
+        return answers[-1]
+
+    monkeypatch.setattr(streams_bus, "send", counted)
+    monkeypatch.setattr("muster.bus.state_publishing.IN_FLIGHT", 10)
+    await stray(streams_bus, epoch=publisher.epoch - 1, publication=node("x", 1))
+    del answers[:]
+    with pytest.raises(StateMovedError):
+        await publisher.publish([node(f"n{number}", number + 2) for number in range(500)])
+    assert 10 <= len(answers) < 500
+    assert all(answer.done() for answer in answers)
+
+
+async def test_a_stray_voids_a_clock_for_readers_that_come_later(streams_bus) -> None:
+    first = await synced_publisher(streams_bus, "w1")
+    second = StatePublisher(streams_bus, identity="w2")
+    await second.take_over()
+    await second.publish([node("a", 5)])
+    await second.tell_clock(synced=True, freshness={"node": "5"})
+    async with following(streams_bus) as early:
+        await eventually(lambda: early.reader.ready)
+        await stray(streams_bus, epoch=first.epoch, publication=node("a", 4))
+        await eventually(lambda: early.reader.dropped["epoch"] == 1)
+        assert early.reader.ready, "what counted stays true: the view does not go back"
+        assert early.reader.freshness == {"node": "5"}
+        async with following(streams_bus) as late:
+            await eventually(lambda: late.reader.sequence == early.reader.sequence)
+            await asyncio.sleep(0.2)
+            assert not late.reader.ready
+            assert late.reader.clock is None
+            stored = await second.reload()
+            assert stored["node", "a"].unknown
+            await second.publish([node("a", 5)])
+            await second.tell_clock(synced=True, freshness={"node": "5"})
+            await eventually(lambda: late.reader.freshness == {"node": "5"} and late.nodes() == {"a": "5"})
+
+
+async def test_freshness_never_goes_back_with_a_watcher_that_lists_late(streams_bus) -> None:
+    first = await synced_publisher(streams_bus, "w1")
+    await first.publish([node("a", 9)])
+    await first.tell_clock(synced=True, freshness={"node": "9"})
+    async with following(streams_bus) as view, following(streams_bus) as other:
+        await eventually(lambda: view.reader.freshness == {"node": "9"})
+        second = StatePublisher(streams_bus, identity="w2")
+        await second.take_over()
+        await second.publish([node("a", 7)])
+        await second.tell_clock(synced=True, freshness={"node": "7", "pod": "8"})
+        await eventually(lambda: view.reader.epoch == second.epoch and view.reader.ready)
+        assert view.reader.freshness == {"node": "9", "pod": "8"}
+        assert view.nodes() == other.nodes() == {"a": "9"}
+        async with following(streams_bus) as late:
+            await eventually(lambda: late.reader.ready)
+            assert (late.nodes(), late.reader.freshness) == ({"a": "7"}, {"node": "7", "pod": "8"})
+
+
+async def test_epochs_stay_until_what_was_stray_is_published_over(streams_bus, nats_server) -> None:
+    """Two connections: the deposed writer's second publish in flight lands right behind the new epoch."""
+
+    async def epochs() -> list[int]:
+        info = await streams_bus.jetstream.stream_info(StreamName.STATE, subjects_filter="muster.state.epoch.*")
+        return sorted(int(subject.rpartition(".")[2]) for subject in info.state.subjects or {})
+
+    async with await connect(nats_server.url, name="old") as old:
+        first = await synced_publisher(old, "w1")
+        await first.publish([node("a", 1)])
+        second = StatePublisher(streams_bus, identity="w2")
+        await second.take_over()
+        await stray(old, epoch=first.epoch, publication=node("a", 2))
+        third = StatePublisher(streams_bus, identity="w3")
+        stored = await third.take_over()
+        assert await epochs() == [first.epoch, second.epoch, third.epoch]
+        assert stored["node", "a"].unknown, "the epoch of a watcher that repaired nothing still tells"
+        await third.publish([node("a", 2)])
+        await third.tell_clock(synced=True, freshness={"node": "2"})
+        await third.remove_old_epochs()
+        assert await epochs() == [third.epoch]
+        async with following(streams_bus) as view:
+            await eventually(lambda: view.reader.ready and view.nodes() == {"a": "2"})
+            assert not view.reader.dropped
+        with pytest.raises(DeposedError):
+            await second.reload()
+
+
+async def test_a_writer_without_answers_goes_on_under_a_new_epoch(own_server) -> None:
+    async with await connect(own_server.url, name="writer") as bus:
+        await ensure_streams(bus, incarnation=1)
+        publisher = await synced_publisher(bus)
+        epoch = publisher.epoch
+        await publisher.publish([node("a", 1)])
+        await publisher.reload()
+        assert publisher.epoch == epoch, "a reload after answers keeps the epoch"
+        await own_server.pause()
+        publishing = asyncio.create_task(publisher.publish([node("a", 2), node("a", 3)]))
+        await asyncio.sleep(0.05)
+        bus.client._transport.close()
+        with pytest.raises(StateMovedError):
+            await publishing
+        own_server.resume()
+        await eventually(lambda: bus.connected)
+        await publisher.reload()
+        assert publisher.epoch > epoch
+        await publisher.publish([node("a", 4)])
+        async with following(bus) as view:
+            await eventually(lambda: view.nodes() == {"a": "4"})
+
+
 async def test_two_watchers_that_take_over_at_once_never_share_an_epoch(streams_bus, nats_server) -> None:
     async with await connect(nats_server.url, name="other") as other:
         publishers = [StatePublisher(streams_bus, identity="w1"), StatePublisher(other, identity="w2")]

@@ -259,18 +259,15 @@ def publishes(process, *more):
             id="a clock does not count while a message that superseded another waits behind it",
         ),
         pytest.param(
-            [CHANGE, CHANGE, CHANGE, CHANGE, SEE_ALL, ("start", 0, 0), ("land", NEW, 0), CHANGE, ("load", NEW, 0)]
-            + [*publishes(NEW), ("land", OLD, ALL), ("read", 0, ALL)],
+            [CHANGE, CHANGE, CHANGE, CHANGE, SEE_ALL, ("start", 0, 0), ("land", NEW, 0), CHANGE, ("load", NEW, 0), *publishes(NEW), ("land", OLD, ALL), ("read", 0, ALL)],
             id="a stray voids the clocks before it",
         ),
         pytest.param(
-            [CHANGE, CHANGE, SEE_ALL, *publishes(OLD), ("start", 0, 1), ("land", NEW, 0), ("load", NEW, 0)]
-            + [("land", NEW, ALL), ("reader", 0, 0), ("read", 1, ALL)],
+            [CHANGE, CHANGE, SEE_ALL, *publishes(OLD), ("start", 0, 1), ("land", NEW, 0), ("load", NEW, 0), ("land", NEW, ALL), ("reader", 0, 0), ("read", 1, ALL)],
             id="a new epoch voids the clocks of the old one",
         ),
         pytest.param(
-            [CHANGE, CHANGE, SEE_ALL, *publishes(OLD), ("read", 0, ALL), ("start", 0, 1), ("land", NEW, 0)]
-            + [("load", NEW, 0), ("land", NEW, ALL), ("read", 0, ALL)],
+            [CHANGE, CHANGE, SEE_ALL, *publishes(OLD), ("read", 0, ALL), ("start", 0, 1), ("land", NEW, 0), ("load", NEW, 0), ("land", NEW, ALL), ("read", 0, ALL)],
             id="a view does not go back with a watcher that lists late",
         ),
         pytest.param(
@@ -278,18 +275,15 @@ def publishes(process, *more):
             id="what a stray overwrote is published although the list says the same",
         ),
         pytest.param(
-            [CHANGE, CHANGE, SEE_ALL, *STRAY_LANDS, ("kill", NEW, 0), ("start", 0, 0), ("land", NEWEST, 0)]
-            + [("load", NEWEST, 0), *publishes(NEWEST), ("read", 0, ALL)],
+            [CHANGE, CHANGE, SEE_ALL, *STRAY_LANDS, ("kill", NEW, 0), ("start", 0, 0), ("land", NEWEST, 0), ("load", NEWEST, 0), *publishes(NEWEST), ("read", 0, ALL)],
             id="a later watcher knows a stray by the epoch of one that repaired nothing",
         ),
         pytest.param(
-            [CHANGE, SEE_ALL, *publishes(OLD), ("read", 0, ALL), CHANGE, CHANGE, SEE_ALL, *STRAY_LANDS, DELETE]
-            + [("load", NEW, 0), *publishes(NEW), ("read", 0, ALL)],
+            [CHANGE, SEE_ALL, *publishes(OLD), ("read", 0, ALL), CHANGE, CHANGE, SEE_ALL, *STRAY_LANDS, DELETE, ("load", NEW, 0), *publishes(NEW), ("read", 0, ALL)],
             id="what a stray overwrote and is gone gets a tombstone",
         ),
         pytest.param(
-            [CHANGE, CHANGE, CHANGE, SEE_ALL, ("lose", OLD, 0), CHANGE, ("load", OLD, 0), *publishes(OLD)]
-            + [("land", NEW, ALL), ("reader", 0, 0), ("read", 1, ALL)],
+            [CHANGE, CHANGE, CHANGE, SEE_ALL, ("lose", OLD, 0), CHANGE, ("load", OLD, 0), *publishes(OLD), ("land", NEW, ALL), ("reader", 0, 0), ("read", 1, ALL)],
             id="publishes that were never answered and land late are strays",
         ),
     ],
