@@ -12,6 +12,7 @@ from muster.bus.statuses import Statuses
 from muster.bus.streams import StreamName, ensure_streams
 from muster.bus.subjects import status_filter, submission_key
 from muster.bus.submissions import Submissions, object_name, parse_cancel, parse_submit
+from muster.bus.submit_errors import SubmissionError, field_errors, make_submit
 from tests.nats_fixtures import eventually
 
 
@@ -89,16 +90,22 @@ def test_object_names_are_legal_and_one_for_each_submission(a: str, b: str, c: s
 @pytest.mark.parametrize(
     ("body", "found_id", "field", "value", "message"),
     [
-        pytest.param(b'{"id":"a","short":{"image":"x","gpu":1}}', "a", "short.gpu", "1", "there is no field 'gpu' here", id="a misspelt field is named"),
-        pytest.param(b'{"id":"a","short":{"image":"x","gpus":"8"}}', "a", "short.gpus", '"8"', "Expected `int | null`, got `str`", id="a wrong type is told with its value"),
-        pytest.param(b'{"id":"a","short":{"image":"x","gpus":-1}}', "a", "short.gpus", "-1", "Expected `int` >= 0", id="a number out of range is told with its value"),
+        pytest.param(b'{"id":"a","short":{"image":"x","gpu":1}}', "a", "short.gpu", "1", "there is no field gpu here; did you mean gpus?", id="a misspelt field is named"),
+        pytest.param(b'{"id":"a","short":{"image":"x","gpus":"8"}}', "a", "short.gpus", '"8"', '"8" is a text; give a whole number from 0 to 1024', id="a wrong type is told with its value"),
+        pytest.param(b'{"id":"a","short":{"image":"x","gpus":-1}}', "a", "short.gpus", "-1", "-1 is below 0; give a whole number from 0 to 1024", id="a number out of range is told with its value"),
         pytest.param(b'{"id":"a"}', "a", "message", "", "give exactly one of `short` and `manifest`; neither is given", id="neither form"),
         pytest.param(b'{"id":"a","short":{"image":"x"},"manifest":{}}', "a", "message", "", "both are given", id="both forms"),
-        pytest.param(b'{"id":"a","short":{"image":"x","env":{"TOKEN":5}}}', "a", "short.env[...]", "", "Expected `str`, got `int`", id="values of environment variables are not shown"),
-        pytest.param(b'{"id":"a b","short":{"image":"x"}}', "a b", "id", '"a b"', "matching regex", id="an id that is none"),
+        pytest.param(b'{"id":"a","short":{"image":"x","env":{"TOKEN":5}}}', "a", "short.env.TOKEN", "", "give a text", id="values of environment variables are not shown"),
+        pytest.param(b'{"id":"a","short":{"image":"x","envs":{"TOKEN":"secret"}}}', "a", "short.envs", "", "did you mean env?", id="values below a misspelt field are not shown"),
+        pytest.param(b'{"id":"a","short":{"image":"x","memory":"64GB"}}', "a", "short.memory", '"64GB"', "64GB is no quantity; did you mean 64G or 64Gi?", id="a suffix that Kubernetes has not"),
+        pytest.param(b'{"id":"a","short":{"image":"x","memory":"-1Gi"}}', "a", "short.memory", '"-1Gi"', "-1Gi is below 0", id="less than no memory"),
+        pytest.param(b'{"id":"a","short":{"image":"x","gpu_core_percent":130}}', "a", "short.gpu_core_percent", "130", "130 is above 100; give a whole number from 1 to 100", id="more than a whole card"),
+        pytest.param(b'{"id":"a","short":{"image":"x","replicas":0}}', "a", "short.replicas", "0", "0 is below 1", id="no pods"),
+        pytest.param(b'{"id":"a","short":{"image":"","gpus":null}}', "a", "short.image", '""', "is empty", id="no image"),
+        pytest.param(b'{"id":"a b","short":{"image":"x"}}', "a b", "id", '"a b"', "cannot be used: letters, digits", id="an id that is none"),
         pytest.param(b"{", "", "message", "", "Input data was truncated", id="no JSON"),
-        pytest.param(b"[]", "", "message", "", "Expected `object`, got `array`", id="no object"),
-        pytest.param(b'{"short":{"image":"x"}}', "", "message", "", "missing required field `id`", id="no id"),
+        pytest.param(b"[]", "", "message", "", "this is a list; give a mapping with id, namespace", id="no object"),
+        pytest.param(b'{"short":{"image":"x"}}', "", "id", "", "is missing", id="no id"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_submission_is_told_by_field(
@@ -110,6 +117,30 @@ def test_what_is_wrong_with_a_submission_is_told_by_field(
     [error] = parsed.errors
     assert (error.field, error.value) == (field, value)
     assert message in error.message
+
+
+def test_everything_wrong_is_told_at_once_and_reads_as_sentences() -> None:
+    with pytest.raises(SubmissionError) as refused:
+        make_submit({"id": "a", "short": {"gpus": -1, "replica": 2, "memory": "64GB", "gpu_core_percent": 130}})
+    assert str(refused.value).splitlines() == [
+        "replica: 2: there is no field replica here; did you mean replicas?",
+        "image: is missing",
+        "gpus: -1 is below 0; give a whole number from 0 to 1024",
+        "gpu_core_percent: 130 is above 100; give a whole number from 1 to 100",
+        "memory: 64GB is no quantity; did you mean 64G or 64Gi?",
+    ]
+    assert field_errors(refused.value) == refused.value.errors
+
+
+def test_a_submission_is_made_of_plain_values() -> None:
+    made = make_submit({"id": "a", "short": {"image": "x", "command": ("a", "b"), "memory": "64Gi"}})
+    assert (made.short.command, made.short.memory) == (("a", "b"), "64Gi")
+    assert make_submit({"id": "a", "manifest": {"kind": "Job"}}).manifest == {"kind": "Job"}
+
+
+def test_what_no_field_is_to_blame_for_is_told_as_it_is() -> None:
+    with pytest.raises(SubmissionError, match="exactly one of `short` and `manifest`; neither"):
+        make_submit({"id": "a"})
 
 
 def test_a_submission_of_another_type_is_refused() -> None:

@@ -10,7 +10,6 @@ it is not used through nats-py's KeyValue, which misreads expired keys.
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 import nats.errors
@@ -22,8 +21,8 @@ from muster.bus.errors import NotConnectedError, UndecodableError, WrongLastSequ
 from muster.bus.messages import Cancel, FieldError, SubmissionOutcome, Submit
 from muster.bus.streams import SUBMISSIONS_BUCKET, StreamName
 from muster.bus.subjects import submission_key
+from muster.bus.submit_errors import submit_errors
 
-SHOWN_VALUE = 80
 KEY_VALUE_OPERATION = "KV-Operation"
 
 
@@ -58,7 +57,7 @@ def parse_submit(body: bytes, headers: Mapping[str, str] | None = None) -> Parse
     try:
         submit = decode(Submit, body, headers)
     except UndecodableError as error:
-        return Parsed(id=_read_id(body, headers), errors=(_field_error(str(error), body, headers),))
+        return Parsed(id=_read_id(body, headers), errors=_errors(error, body, headers))
     return Parsed(id=submit.id, submit=submit)
 
 
@@ -145,29 +144,9 @@ def _read_id(body: bytes, headers: Mapping[str, str]) -> str:
         return ""
 
 
-def _field_error(text: str, body: bytes, headers: Mapping[str, str]) -> FieldError:
-    """Field, value and message from msgspec's ``… - at `$.short.gpus` ``."""
-    message, found, path = text.rpartition(" - at `$")
-    if not found:
-        message, path = text, ""
-    field = path.removesuffix("`").removeprefix(".")
-    unknown = "Object contains unknown field `"
-    if message.startswith(unknown):
-        name = message.removeprefix(unknown).removesuffix("`")
-        field = f"{field}.{name}" if field else name
-        message = f"there is no field {name!r} here; see the schema of `submit`"
-    return FieldError(field=field or "message", value=_shown(field, body, headers), message=message)
-
-
-def _shown(field: str, body: bytes, headers: Mapping[str, str]) -> str:
-    # Values of environment and arguments are not shown: they may hold secrets.
-    if not field or field.split(".")[1:2] in (["env"], ["args"], ["command"]):
-        return ""
-    try:
-        value: Any = msgspec.json.decode(decode_body(body, headers))
-        for name in field.split("."):
-            value = value[name]
-    except (msgspec.DecodeError, UndecodableError, KeyError, TypeError, IndexError):
-        return ""
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= SHOWN_VALUE else f"{text[:SHOWN_VALUE]}…"
+def _errors(error: UndecodableError, body: bytes, headers: Mapping[str, str]) -> tuple[FieldError, ...]:
+    """Field by field where the body is JSON; else what is wrong with the message as a whole."""
+    whole = (FieldError(field="message", message=str(error)),)
+    if not isinstance(error.__cause__, msgspec.ValidationError):
+        return whole
+    return submit_errors(msgspec.json.decode(decode_body(body, headers))) or whole

@@ -13,6 +13,7 @@ import msgspec
 
 from muster import client
 from muster.bus.errors import BusError, NoAnswerError, NotConnectedError, QueueFullError, RequestRefusedError
+from muster.bus.submit_errors import field_errors, sentence
 from muster.cli.errors import BAD_INPUT, CommandError
 from muster.cli.stack import Address, find_address
 
@@ -78,6 +79,7 @@ async def connected(arguments: argparse.Namespace) -> AsyncIterator[client.Muste
     except RequestRefusedError as error:
         raise CommandError(str(error)) from error
     except msgspec.ValidationError as error:
-        raise CommandError(f"{error}\nnothing was submitted", code=BAD_INPUT) from error
+        lines = [sentence(one) for one in field_errors(error)]
+        raise CommandError("\n".join([*lines, "nothing was submitted"]), code=BAD_INPUT) from error
     except BusError as error:
         raise CommandError(str(error)) from error
