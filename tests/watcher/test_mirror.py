@@ -62,6 +62,30 @@ def test_what_state_holds_already_is_not_published_again():
     assert gone.object is None
 
 
+def test_what_a_stray_overwrote_is_published_again_whatever_it_is():
+    held = mirror()
+    (before,) = mirror().changed(KIND["pod"], raw("pod", "there"))
+    unknown = Stored(kind="pod", raw=b"", resource_version="", sequence=2)
+    held.loaded({("pod", "ns/there"): unknown, ("pod", "ns/gone"): unknown, ("pod", "ns/known"): stored(before)})
+    assert held.unknown
+    publications = held.listed(KIND["pod"], [raw("pod", "there")], "9")
+    told = {item.key: item.object for item in publications}
+    assert told["ns/there"] == before.object
+    assert (told["ns/gone"], told["ns/known"]) == (None, None)
+    assert not held.unknown
+
+
+def test_an_object_that_was_too_large_is_published_once_it_is_smaller_and_its_end_is_told():
+    held = mirror()
+    held.changed(KIND["pod"], raw("pod", "a"))
+    held.forget("pod", "ns/a")
+    assert held.unknown
+    assert len(held.changed(KIND["pod"], raw("pod", "a"))) == 1
+    held.forget("pod", "ns/a")
+    (gone,) = held.deleted(KIND["pod"], "ns/a", "4")
+    assert gone.object is None
+
+
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 3)), max_size=12), st.sets(st.sampled_from("abc")))
 def test_whoever_applies_the_publications_holds_what_was_listed_last(changes, listed):
     held, state = mirror(), {}

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 
+import msgspec
 import pytest_asyncio
 import structlog
 
@@ -10,11 +11,16 @@ from muster.bus.server import EmbeddedServer
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, last_sequence
 from muster.bus.subjects import state_subject
+from muster.kube.view import Changed, Deleted, Fresh, Listed
+from muster.model.policy import Policy
 from muster.model.units import incarnation_of
 from muster.runtime.config import LeaseTimings, ServiceConfig
 from muster.runtime.service import ServiceContext
 from muster.simulator.run import SimulatedCluster
 from muster.watcher import service
+from muster.watcher.following import Follower, Received
+from muster.watcher.kinds import watched_kinds
+from muster.watcher.metrics import WatcherMetrics
 from tests.nats_fixtures import eventually
 
 TIMINGS = LeaseTimings(duration=6.0, renew=2.0, write_timeout=2.0)
@@ -114,6 +120,37 @@ async def test_state_follows_the_cluster_and_says_how_far_it_has_seen(rig):
     await eventually(lambda: "default/g" in rig.reading.keys("podgroup"))
     newest = max(int(pod["metadata"]["resourceVersion"]) for pod in rig.store.list("pods"))
     await eventually(lambda: int(rig.reading.reader.freshness["pod"]) >= newest)
+
+
+async def test_freshness_waits_for_the_whole_list(rig):
+    """After a watch that expired, a list gives its differences one by one and in any order."""
+    kind = next(kind for kind in watched_kinds(Policy()) if kind.name == "pod")
+    context = ServiceContext(name="watcher", config=ServiceConfig(nats_url=rig.server.url), log=structlog.get_logger())
+    follower = Follower(
+        rig.bus, None, (kind,), identity="x", metrics=WatcherMetrics(context.metrics), ready=context.ready, log=context.log
+    )  # fmt: skip
+    metadata = {"name": "b", "namespace": "ns", "resourceVersion": "15"}
+    changed = Changed(kind.info, msgspec.convert({"metadata": metadata}, kind.info.struct))
+    for change, fresh in (
+        (Listed(kind.info, [], "10"), "10"),
+        (Deleted(kind.info, "ns/a", "u", "20"), "10"),
+        (changed, "10"),
+        (Fresh(kind.info, "20"), "20"),
+    ):
+        follower._note(Received(kind=kind, change=change, at=0.0))
+        assert follower._freshness == {"pod": fresh}
+
+
+async def test_the_end_of_a_pod_moves_freshness_past_it(rig):
+    await eventually(lambda: rig.reading.reader.ready, within=20)
+    for number in range(5):
+        rig.pod(f"p{number}")
+    await eventually(rig.equal)
+    newest = max(int(pod["metadata"]["resourceVersion"]) for pod in rig.store.list("pods"))
+    await eventually(lambda: int(rig.reading.reader.freshness["pod"]) >= newest)
+    rig.store.delete("pods", "default", "p0", grace_period=0)
+    await eventually(lambda: int(rig.reading.reader.freshness["pod"]) > newest)
+    assert "default/p0" not in rig.reading.keys("pod"), "the deletion is in the view that claims its resourceVersion"
 
 
 async def test_a_stray_message_is_put_right(rig):
