@@ -11,6 +11,7 @@ the best so far. The best answer stays.
 
 import hashlib
 from collections.abc import Sequence
+from itertools import groupby
 
 from muster.decide.asks import Ask
 from muster.decide.memory import CoreMemory
@@ -19,14 +20,12 @@ from muster.decide.placement.exact import Exact, Item, Limit
 from muster.decide.placement.feasibility import capacity, watched
 from muster.decide.placement.solver import Solve
 from muster.decide.scheduling.batches import solve_batch
-from muster.decide.scheduling.state import Round, Saved, least_charge
+from muster.decide.scheduling.state import Round, Saved, alike, least_charge
 from muster.decide.shares import Amounts, total_of
 from muster.model.policy import Solver
 from muster.model.units import GangKey, QueueName
 
 Score = tuple[int, ...]
-
-KEPT_FROM_PODS = 1500
 
 
 def repair(work: Round, failed: Sequence[Ask], memory: CoreMemory, *, policy: Solver, solve: Solve) -> CoreMemory:
@@ -83,6 +82,7 @@ class Problem:
         self.failed = {ask.gang.key for ask in failed}
         self.tier = {ask.gang.key: self._tier(ask) for ask in self.asks}
         self.value = self._values()
+        self.size = {key: value // (len(self.asks) + 1) for key, value in self.value.items()}
         self.fixed = self._fixed(failed)
         self.caps = self._caps(ordered)
 
@@ -168,27 +168,24 @@ class Problem:
         )
 
     def other_orders(self, best: Saved) -> Saved:
-        """The same gangs by the greedy, large first and small first.
-
-        In very large rounds the gangs that must be admitted keep the places that the first order gave them: placing
-        thousands of them again would take longer than what it could gain.
-        """
+        """The same gangs by the greedy, large first and small first; gangs that must stay before the others."""
         score = self.score(best)
-        standing = {key: best.landed[key] for key in best.landed if key in self.fixed}
-        kept = standing if sum(map(len, standing.values())) > KEPT_FROM_PODS else {}
+        kinds = {ask.gang.key: alike(ask) for ask in self.asks}
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
+        ages = {ask.gang.key: age for age, ask in enumerate(self.asks)}
         for sign in (-1, 1):
             self.work.reset()
-            for key, landed in kept.items():
-                self.work.take(best.asks[key], landed)
-            for ask in sorted(
-                (one for one in self.asks if one.gang.key not in kept),
-                key=lambda one: (
-                    one.gang.key not in self.fixed,
-                    tuple(-part for part in self.tier[one.gang.key]),
-                    sign * self.value[one.gang.key],
-                ),
+
+            def turn(ask: Ask, sign: int = sign) -> tuple[object, ...]:
+                key = ask.gang.key
+                tier = tuple(-part for part in self.tier[key])
+                # Equal gangs of equal size follow each other, so that they are placed together.
+                return key not in self.fixed, tier, sign * self.size[key], numbers[kinds[key]], ages[key]
+
+            for _, run in groupby(
+                sorted(self.asks, key=turn), key=lambda one: (kinds[one.gang.key] or one.gang.key, turn(one)[:3])
             ):
-                self.work.admit(ask)
+                self.work.admit_alike(list(run))
             tried = self.work.save()
             if self._keeps_rules(tried) and self.score(tried) > score:
                 best, score = tried, self.score(tried)

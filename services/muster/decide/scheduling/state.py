@@ -13,7 +13,6 @@ from muster.model.pods import Shape, TopologyWish
 from muster.model.policy import Packing
 from muster.model.units import GangKey, QueueName
 
-
 NO_WISH = TopologyWish()
 
 
@@ -161,7 +160,7 @@ def _copied(usage: dict[QueueName, Amounts]) -> dict[QueueName, Amounts]:
     return {queue: dict(amounts) for queue, amounts in usage.items()}
 
 
-def alike(ask: Ask) -> tuple[QueueName, Shape] | None:
+def alike(ask: Ask) -> Shape | None:
     """What makes gangs of one pod the same to the greedy, or None: one by one they go where all of them together go."""
     gang, shape = ask.gang, ask.roles[0].shape
     whole = shape.request.cards and shape.request.share is None
@@ -169,7 +168,7 @@ def alike(ask: Ask) -> tuple[QueueName, Shape] | None:
         return None
     if gang.topology != NO_WISH or ask.roles[0].topology != NO_WISH or ask.standing or ask.roles[0].whole:
         return None
-    return gang.queue, shape
+    return shape
 
 
 def least_charge(room: Room, ask: Ask) -> Amounts:

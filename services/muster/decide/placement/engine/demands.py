@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from muster.decide.asks import Ask
+from muster.decide.asks import Ask, RoleAsk
 from muster.decide.placement.engine.profile import slot_size, tellable
 from muster.decide.placement.exact import Item
 from muster.decide.placement.greedy import Landed
@@ -103,7 +103,7 @@ def can_be_told(room: Room, ask: Ask, ordinary: frozenset[Shape]) -> bool:
         if role.shape.request.cards or role.shape.request.share is not None:
             if not tellable(role.shape) or role.shape not in ordinary:
                 return False
-        elif role.shape.host_ports:
+        elif role.shape.host_ports or role.shape.claims or role.shape.has_terms:
             return False
     for wish in (ask.gang.topology, *(role.topology for role in ask.roles)):
         resolved = resolve(room.fleet, wish)
@@ -178,10 +178,8 @@ def _parts(
     for number, role in enumerate(ask.roles):
         if role.shape.request.cards or not role.waiting:
             continue
-        if landed is not None:
-            count = sum(one.role == number for one in landed)
-        else:
-            count = role.need + max(0, min(flexible, len(role.waiting) - role.need))
+        placed = None if landed is None else sum(one.role == number for one in landed)
+        count = role.need + _spare(role, flexible) if placed is None else placed
         flexible -= count - role.need
         if count:
             followers.append((number, count))
@@ -189,12 +187,17 @@ def _parts(
     for number, role in enumerate(ask.roles):
         if not role.shape.request.cards:
             continue
-        most = role.need + max(0, min(flexible, len(role.waiting) - role.need))
+        most = role.need + _spare(role, flexible)
         if most:
             wish = resolve(room.fleet, role.topology)
             size = slot_size(role.shape.request.cards)
             parts.append(Part(number, role.shape, size, role.need, most, wish.required, wish.preferred))
     return tuple(parts), tuple(followers)
+
+
+def _spare(role: RoleAsk, flexible: int) -> int:
+    """Pods above its own need that a role may give to the gang's minimum; a slice gives none."""
+    return 0 if role.whole else max(0, min(flexible, len(role.waiting) - role.need))
 
 
 def _tightened(parts: Sequence[Part], minimum: int) -> tuple[Part, ...]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.fleet import PODS, Ints, Mask
-from muster.decide.placement.feasibility import admission
+from muster.decide.placement.feasibility import admission, capacity
 from muster.decide.room import Room
 from muster.decide.topology import domain_name, domains, preferred_domains
 from muster.model.pods import Request, Shape
@@ -32,7 +32,13 @@ def slot_size(cards: int) -> int:
 
 def tellable(shape: Shape) -> bool:
     """Whether slots can tell such a pod at all: whole cards, nothing that is counted per node."""
-    return shape.request.share is None and shape.request.cards > 0 and not shape.host_ports
+    whole = shape.request.share is None and shape.request.cards > 0
+    return whole and not shape.host_ports and not shape.claims and not shape.has_terms
+
+
+def between_pods(shape: Shape) -> bool:
+    """Whether where it may stand, and where others may, depends on where pods stand."""
+    return any(term.weight == 0 for term in shape.pod_terms) or any(one.required for one in shape.spread)
 
 
 def per_card(room: Room, request: Request) -> Ints | None:
@@ -119,7 +125,8 @@ def pools_of(
     mask_of: dict[Shape, int] = {}
     known: dict[bytes, int] = {}
     for shape in shapes:
-        rows = admission(fleet, shape).rows
+        # Whatever else refuses a row that has the room (pods that stand there and keep others away).
+        rows = admission(fleet, shape).rows & ((capacity(room, shape) > 0) | (free < slot_size(shape.request.cards)))
         if shape in blocked:
             rows = rows & ~blocked[shape]
         number = known.setdefault(rows.tobytes(), len(known))
