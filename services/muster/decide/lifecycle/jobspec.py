@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from muster.decide.cards import normalise_containers
+from muster.decide.field_problems import in_words
 from muster.decide.findings import Note, Problem
 from muster.decide.lifecycle.forms import Template, form_problem
 from muster.model.policy import Policy
@@ -70,8 +71,20 @@ class Task(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def minimum(self) -> int:
-        """Own minimum, or all replicas."""
-        return self.replicas if self.min_available is None else self.min_available
+        """Own minimum, or that of its partitions, or all replicas."""
+        if self.min_available is not None:
+            return self.min_available
+        return self.least_partitions * self.partition_size or self.replicas
+
+    @property
+    def partition_size(self) -> int:
+        """Pods of one partition, 0 when it has none."""
+        return int((self.partition_policy or {}).get("partitionSize") or 0)
+
+    @property
+    def least_partitions(self) -> int:
+        """Partitions that must run together."""
+        return int((self.partition_policy or {}).get("minPartitions") or 0)
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -126,7 +139,7 @@ def read_spec(document: Mapping[str, Any]) -> JobSpec:
         spec = msgspec.convert(without_nulls(document), JobSpec)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at ")
-        raise SpecError(f"spec{where.strip('`').removeprefix('$')}: {what}") from error
+        raise SpecError(f"spec{where.strip('`').removeprefix('$')}: {in_words(what)}") from error
     named = tuple(
         task if task.name else msgspec.structs.replace(task, name=f"default{number}")
         for number, task in enumerate(spec.tasks)

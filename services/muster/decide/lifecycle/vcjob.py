@@ -360,6 +360,7 @@ def _podgroup(job: Workload, spec: JobSpec, queue: QueueName, around: Surroundin
     if group.priority_class:
         there["priorityClassName"] = group.priority_class
     wanted.pop("networkTopology", None)
+    wanted.pop("subGroupPolicy", None)
     difference = merge_difference(there, wanted)
     if difference and not group.terminating:
         yield Patch(

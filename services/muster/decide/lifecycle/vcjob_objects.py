@@ -21,6 +21,7 @@ JOB_VERSION = "volcano.sh/job-version"
 JOB_RETRY = "volcano.sh/job-retry-count"
 TASK_SPEC = "volcano.sh/task-spec"
 TASK_INDEX = "volcano.sh/task-index"
+PARTITION_ID = "volcano.sh/partition-id"
 QUEUE_NAME = "volcano.sh/queue-name"
 TEMPLATE_UID = "volcano.sh/template-uid"
 GROUP_NAME = "scheduling.k8s.io/group-name"
@@ -57,7 +58,25 @@ def group_spec(spec: JobSpec, queue: QueueName) -> dict[str, Any]:
         document["priorityClassName"] = spec.priority_class_name
     if spec.network_topology:
         document["networkTopology"] = spec.network_topology
+    parts = [_sub_group(task) for task in spec.tasks if task.partition_size]
+    if parts:
+        document["subGroupPolicy"] = parts
     return document
+
+
+def _sub_group(task: Task) -> dict[str, Any]:
+    """A task's partitionPolicy as the PodGroup carries it: pods of one partition id are one group."""
+    policy = task.partition_policy or {}
+    group: dict[str, Any] = {
+        "name": task.name,
+        "subGroupSize": task.partition_size,
+        "minSubGroups": task.least_partitions,
+        "labelSelector": {"matchLabels": {TASK_SPEC: task.name}},
+        "matchLabelKeys": [TASK_SPEC, PARTITION_ID],
+    }
+    if policy.get("networkTopology"):
+        group["networkTopology"] = policy["networkTopology"]
+    return group
 
 
 def podgroup_of(job: Workload, spec: JobSpec, queue: QueueName) -> Create:
@@ -103,6 +122,7 @@ def pod_of(
         TASK_SPEC: task.name,
         TASK_INDEX: str(index),
         QUEUE_NAME: queue,
+        **({PARTITION_ID: str(index // task.partition_size)} if task.partition_size else {}),
     }
     annotations = {
         **{name: job.annotations[name] for name in PASSED_ON if name in job.annotations},
