@@ -40,7 +40,7 @@ class Solver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     exact_max_variables: int = 4000
     """Above this many class × node variables the exact model is not built; the slot-profile engine takes over."""
     batch_deterministic_seconds: float = 0.1
-    """Of the engine for one decision; one deterministic second is about four of wall time on two shared cores."""
+    """Of the engine for one decision of 400 pods or more; one is about four seconds of wall time on two shared cores."""
     batch_step_seconds: float = 0.03
     """Deterministic seconds of one problem at the most."""
     batch_max_variables: int = 1000

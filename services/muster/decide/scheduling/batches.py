@@ -54,7 +54,8 @@ def solve_batch(
         blocked=work.blocked,
     )
     plan = batch.first_plan()
-    found = improve(batch, plan, Budget(policy), policy, solve)
+    pods = sum(item.ask.minimum for item in items)
+    found = improve(batch, plan, Budget(policy, pods=pods), policy, solve)
     if found is plan:
         room.rollback(mark)
         return None

@@ -13,14 +13,18 @@ from muster.model.policy import Solver
 PER_PROBLEM = 0.0005
 PER_VARIABLE = 2e-6
 RELATIVE_GAP = 1e-4
+FULL_FROM_PODS = 400
+"""Smaller batches get less, in proportion; they are decided more often and have less to gain."""
+LEAST_PART = 0.1
 
 
 class Budget:
     """What is left of one decision's thinking."""
 
-    def __init__(self, policy: Solver) -> None:
+    def __init__(self, policy: Solver, *, pods: int = FULL_FROM_PODS) -> None:
         self.policy = policy
-        self.deterministic = policy.batch_deterministic_seconds
+        part = min(1.0, max(LEAST_PART, pods / FULL_FROM_PODS))
+        self.deterministic = policy.batch_deterministic_seconds * part
         self.wall = policy.wall_seconds
         self.solves = 0
 
