@@ -101,21 +101,17 @@ class Submissions:
         Raises:
             BusError: as `Bus.publish`; after an unknown outcome call it again, with the same result.
         """
-        while True:
+        try:
+            revision = await self._put(outcome, revision=0)
+        except WrongLastSequenceError as error:
             found = await self.find(outcome.tenant, outcome.id)
             if found is not None:
                 return found
-            try:
-                revision = await self._put(outcome, revision=0)
-            except WrongLastSequenceError as error:
-                found = await self.find(outcome.tenant, outcome.id)
-                if found is not None:
-                    return found
-                # Somebody deleted the key with a marker: write above it.
-                if error.actual is None:
-                    raise
-                revision = await self._put(outcome, revision=error.actual)
-            return Recorded(outcome=outcome, revision=revision)
+            # Somebody deleted the key with a marker: write above it.
+            if error.actual is None:
+                raise
+            revision = await self._put(outcome, revision=error.actual)
+        return Recorded(outcome=outcome, revision=revision)
 
     async def replace(self, outcome: SubmissionOutcome, *, revision: int) -> Recorded:
         """Change the outcome that was read at ``revision``.
