@@ -109,6 +109,25 @@ LINTED = [
         id="a unit trap in a pod",
     ),
     pytest.param(["no", "object"], "no Kubernetes object", id="no object at all"),
+    pytest.param({"apiVersion": "v1", "kind": "Pod", "spec": 5}, "must be a mapping", id="a spec that is none"),
+    pytest.param(
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"labels": ["a"]}}, "this is a list", id="labels that are none"
+    ),
+    pytest.param(
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": {"template": {"spec": {"container": []}}}},
+        "did you mean containers?",
+        id="a misspelt field of a template",
+    ),
+    pytest.param(
+        {"apiVersion": "batch/v1", "kind": "Job", "spec": {"paralelism": 2, "template": {}}},
+        "did you mean parallelism?",
+        id="a misspelt field of a batch job",
+    ),
+    pytest.param(
+        {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "spec": {"guarantee": {"cpu": 1}}},
+        "there is no field cpu here",
+        id="an amount one level too high",
+    ),
 ]
 
 
@@ -122,11 +141,49 @@ def test_lint_tells_what_is_likely_meant(document, told, tmp_path, capsys):
     assert told in json.loads(capsys.readouterr().out)[0]["message"]
 
 
+MISSPELT = """
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: a}
+spec:
+  minAvailabe: 2
+  tasks:
+  - name: w
+    replica: 2
+    template:
+      spec:
+        containers:
+        - name: c
+          commnd: [x]
+          resources: {limits: {nvidia.com/gpus: 8, mem: 1Gi, volcano.sh/gpu-memroy: 4096, amd.com/gpu: 1}}
+"""
+
+
+def test_lint_tells_every_misspelt_field_and_resource_of_a_volcano_job(tmp_path, capsys):
+    (tmp_path / "job.yaml").write_text(MISSPELT)
+    assert main(["lint", str(tmp_path), "--json"]) == 1
+    container = "spec.tasks[0].template.spec.containers[0]"
+    told = [
+        (row["field"], row["message"].rpartition("did you mean ")[2]) for row in json.loads(capsys.readouterr().out)
+    ]
+    assert told == [
+        ("spec.minAvailabe", "minAvailable?"),
+        ("spec.tasks[0].replica", "replicas?"),
+        (f"{container}.commnd", "command?"),
+        (f'{container}.resources.limits["nvidia.com/gpus"]', "nvidia.com/gpu?"),
+        (f'{container}.resources.limits["mem"]', "memory?"),
+        (f'{container}.resources.limits["volcano.sh/gpu-memroy"]', "volcano.sh/gpu-memory?"),
+        (f"{container}.image", "needs an image such as registry.example.com/llm:3, without spaces"),
+    ]
+    assert main(["lint", str(tmp_path)]) == 1
+    assert "1 document, 7 problems" in capsys.readouterr().err
+
+
 def test_lint_of_good_files_says_so(tmp_path, capsys):
     path = tmp_path / "q.yaml"
     path.write_text("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q}\nspec: {weight: 1}\n")
     assert main(["lint", str(tmp_path)]) == 0
-    assert "1 documents, 0 problems" in capsys.readouterr().err
+    assert "1 document, 0 problems" in capsys.readouterr().err
 
 
 def test_lint_of_broken_yaml_names_the_line(tmp_path, capsys):

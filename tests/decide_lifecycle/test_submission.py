@@ -127,6 +127,21 @@ REFUSED = {
         manifest(resources={"limits": {"nvidia.com/gpu": "0.5"}}),
         f'{POD}.containers[0].resources.limits["nvidia.com/gpu"]',
     ),
+    "a misspelt field of a Volcano Job": (
+        manifest({"minAvailabe": 1}, kind="batch.volcano.sh/v1alpha1"),
+        "manifest.spec.minAvailabe",
+    ),
+    "a misspelt field beside one of another form": (
+        manifest({"minAvailabe": 1, "parallelism": "x"}),
+        "manifest.spec.minAvailabe",
+    ),
+    "a misspelt field of a container": (manifest(commnd=["x"]), f"{POD}.containers[0].commnd"),
+    "a misspelt resource": (
+        manifest(resources={"limits": {"nvidia.com/gpus": 1}}),
+        f'{POD}.containers[0].resources.limits["nvidia.com/gpus"]',
+    ),
+    "gigabytes as MiB in the short form": (short(gpu_memory_mib=12), "short.gpu_memory_mib"),
+    "a suffix that Kubernetes has not": (short(memory="64GB"), "short.memory"),
     "a name that is none": (manifest(metadata={"name": "Not_A_Name"}), "name"),
 }
 

@@ -67,8 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
         field = f"{finding.field}: " if finding.field else ""
         mark = "" if isinstance(finding, Problem) else "note: "
         print(f"{where}: {mark}{field}{finding.message}")
-    print(f"{documents} documents, {problems} problems", file=sys.stderr)
+    print(f"{counted(documents, 'document')}, {counted(problems, 'problem')}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def counted(number: int, thing: str) -> str:
+    """``1 document``, ``2 documents``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def files_of(paths: list[Path]) -> list[Path]:

@@ -6,6 +6,7 @@
 msgspec itself tells the first error only, in words for programmers. What it accepts is accepted here, always.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -16,6 +17,11 @@ from muster.decide.findings import Problem
 from muster.decide.spelling import meant
 
 LONGEST_SHOWN = 60
+EXPECTED = re.compile(r"Expected `([^`]+)`, got `([^`]+)`")
+TYPE_WORDS = {
+    "int": "a whole number", "float": "a number", "str": "a text", "bool": "true or false", "array": "a list",
+    "object": "a mapping", "null": "nothing",
+}  # fmt: skip
 Words = Mapping[str, Callable[[str], str]]
 """Pattern of a text → why a text does not match it, '' when it does."""
 
@@ -33,7 +39,16 @@ def field_problems(value: Any, kind: type[msgspec.Struct], *, words: Words | Non
 def told(text: str) -> Problem:
     """Msgspec's own words, as a problem: for what no field is to blame alone."""
     message, _, path = text.partition(" - at ")
-    return Problem(field=path.strip("`").removeprefix("$").removeprefix("."), value="", message=message)
+    return Problem(field=path.strip("`").removeprefix("$").removeprefix("."), value="", message=in_words(message))
+
+
+def in_words(message: str) -> str:
+    """Msgspec's ``Expected `int`, got `str` `` as ``this is a text; give a whole number``; other messages as they are."""
+    matched = EXPECTED.fullmatch(message)
+    if matched is None:
+        return message
+    wanted = " or ".join(TYPE_WORDS.get(name, name) for name in matched[1].split(" | ") if name != "null")
+    return f"this is {TYPE_WORDS.get(matched[2], matched[2])}; give {wanted}"
 
 
 def _problems(value: Any, form: inspect.Type, path: str, words: Words) -> Iterable[Problem]:

@@ -3,15 +3,17 @@
 The same functions judge submissions and jobs in the cluster, so that a file that passes here is not held there.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from muster.decide.cards import GPU_MEMORY, GPU_NUMBER, canonical, node_memory_doubt, normalise_containers
 from muster.decide.findings import Note, Problem
-from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec
+from muster.decide.known_fields import container_problems, resource_problems, unknown_fields, unknown_template_fields
+from muster.decide.lifecycle.forms import Metadata, Template, form_problem
+from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec, without_nulls
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
 from muster.decide.projection.groups import limits_of
+from muster.decide.spelling import meant
 from muster.model.policy import Policy
 from muster.model.quantity import QuantityError, to_units
 from muster.model.units import ONE_CARD
@@ -45,10 +47,6 @@ ANNOTATIONS = frozenset({
     "muster.dev/topology-preferred", "muster.dev/max-wait", "muster.dev/card-mode",
 })  # fmt: skip
 """Annotations that have a meaning; another one under the same prefixes is likely misspelt."""
-QUEUE_FIELDS = frozenset({
-    "weight", "capability", "deserved", "guarantee", "reclaimable", "parent", "priority", "affinity", "type",
-    "extendClusters", "dequeueStrategy",
-})  # fmt: skip
 TEMPLATE_KINDS = frozenset({"Job", "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"})
 
 
@@ -63,6 +61,37 @@ def lint_document(document: Any, *, policy: Policy) -> list[Finding]:
     version, kind = str(document["apiVersion"]), str(document["kind"])
     if (wrong := _wrong_home(version, kind)) is not None:
         return [wrong]
+    formless = list(_formless(document, kind))
+    if formless:
+        return formless
+    return list(dict.fromkeys([*_meaning(document, version, kind, policy), *_unknown(document, version, kind, policy)]))
+
+
+def _formless(document: Mapping[str, Any], kind: str) -> Iterable[Problem]:
+    """What stands where something else belongs, so that nothing more can be said."""
+    for field in ("metadata", "spec", "status"):
+        if not isinstance(document.get(field) or {}, Mapping):
+            yield Problem(field=field, value=_short(document[field]), message="must be a mapping")
+            return
+    metadata = without_nulls(document.get("metadata") or {})
+    if (wrong := form_problem(metadata, Metadata, path="metadata")) is not None:
+        yield wrong
+    if kind in {"Pod", *TEMPLATE_KINDS}:
+        template, path = _template_of(document, kind)
+        if not isinstance(template, Mapping):
+            yield Problem(field=path, value=_short(template), message="must be a mapping")
+        elif (wrong := form_problem(without_nulls(template), Template, path=path)) is not None:
+            yield wrong
+
+
+def _template_of(document: Mapping[str, Any], kind: str) -> tuple[Any, str]:
+    """The pod template of a kind that has one, and where it stands."""
+    if kind == "Pod":
+        return {name: document.get(name) for name in ("metadata", "spec")}, ""
+    return (document.get("spec") or {}).get("template") or {}, "spec.template"
+
+
+def _meaning(document: Mapping[str, Any], version: str, kind: str, policy: Policy) -> Iterable[Finding]:
     findings = list(_annotations(document))
     if version == "batch.volcano.sh/v1alpha1" and kind == "Job":
         findings += _volcano_job(document, policy)
@@ -77,6 +106,29 @@ def lint_document(document: Any, *, policy: Policy) -> list[Finding]:
         findings += _template(spec.get("template") or {}, "spec.template.", policy)
         findings += _minimum(document)
     return findings
+
+
+def _unknown(document: Mapping[str, Any], version: str, kind: str, policy: Policy) -> Iterable[Problem]:
+    """Fields and resource names that nobody knows, and containers that lack something."""
+    yield from unknown_fields(document)
+    spec = document.get("spec") or {}
+    if (version, kind) == ("batch.volcano.sh/v1alpha1", "Job"):
+        tasks = spec.get("tasks")
+        for number, task in enumerate(tasks if isinstance(tasks, list) else ()):
+            template = (task.get("template") or {}) if isinstance(task, Mapping) else None
+            if (
+                not isinstance(template, Mapping)
+                or form_problem(without_nulls(template), Template, path="") is not None
+            ):
+                continue
+            yield from resource_problems(template, path=f"spec.tasks[{number}].template.", policy=policy)
+            yield from container_problems(template, path=f"spec.tasks[{number}].template.")
+    elif kind in {"Pod", *TEMPLATE_KINDS}:
+        template, path = _template_of(document, kind)
+        if kind != "Pod" and version != "batch/v1":  # there it is looked at as a part of the Job
+            yield from unknown_template_fields(template, path=path)
+        yield from resource_problems(template, path=f"{path}." if path else "", policy=policy)
+        yield from container_problems(template, path=f"{path}." if path else "")
 
 
 def _node_patch(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -132,16 +184,16 @@ def _annotations(document: Mapping[str, Any]) -> Iterable[Finding]:
         for name in annotations:
             if not name.startswith(PREFIXES) or name in ANNOTATIONS:
                 continue
-            likely = difflib.get_close_matches(name, ANNOTATIONS, n=1, cutoff=0.8)
-            meant = f"; did you mean {likely[0]}?" if likely else ""
-            yield Problem(field=f"{path}[{name}]", value=name, message=f"no annotation {name} is known{meant}")
+            message = f"no annotation {name} is known{meant(name, ANNOTATIONS, cutoff=0.8)}"
+            yield Problem(field=f"{path}[{name}]", value=name, message=message)
 
 
 def _volcano_job(document: Mapping[str, Any], policy: Policy) -> Iterable[Finding]:
     try:
         spec = read_spec(document.get("spec") or {})
     except SpecError as error:
-        return [Problem(field="spec", value="", message=str(error))]
+        field, _, message = str(error).partition(": ")
+        return [Problem(field=field, value="", message=message)]
     name = str((document.get("metadata") or {}).get("name") or "")
     checked = check_spec(spec, job=name, policy=policy)
     return [*checked.problems, *checked.notes]
@@ -163,10 +215,6 @@ def _minimum(document: Mapping[str, Any]) -> Iterable[Finding]:
 
 def _queue(document: Mapping[str, Any]) -> Iterable[Finding]:
     spec = document.get("spec") or {}
-    for field in sorted(set(spec) - QUEUE_FIELDS):
-        likely = difflib.get_close_matches(field, QUEUE_FIELDS, n=1)
-        meant = f"; did you mean {likely[0]}?" if likely else ""
-        yield Problem(field=f"spec.{field}", value=_short(spec[field]), message=f"a Queue has no field {field}{meant}")
     try:
         capability, deserved = limits_of(spec.get("capability")), limits_of(spec.get("deserved"))
     except QuantityError as error:

@@ -9,6 +9,7 @@ drops unknown fields and answers their paths, and raises WrongTypeError as Go's 
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from muster.decide.known_fields import parse_types
 from muster.simulator.core_types import KINDS, TYPES
 
 JsonObject = dict[str, Any]
@@ -42,15 +43,6 @@ _SCALARS: Mapping[str, tuple[tuple[type, ...], str]] = {
     "intstr": ((int, str), "IntOrString"),
     "quantity": ((int, float, str), "Quantity"),
 }
-
-
-def parse_types(text: str) -> dict[str, dict[str, str]]:
-    """Type name → field → type expression."""
-    parsed: dict[str, dict[str, str]] = {}
-    for line in text.strip().splitlines():
-        name, _, fields = line.partition(":")
-        parsed[name.strip()] = dict(field.split("=", 1) for field in fields.split())
-    return parsed
 
 
 _PARSED = parse_types(TYPES)

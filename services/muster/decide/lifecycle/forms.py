@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from muster.decide.field_problems import in_words
 from muster.decide.findings import Problem
 
 Quantity = str | int | float
@@ -161,5 +162,7 @@ def form_problem(document: Mapping[str, Any], form: type[Form], *, path: str) ->
         msgspec.convert(document, form)
     except msgspec.ValidationError as error:
         message, _, where = str(error).partition(" - at ")
-        return Problem(field=path + where.strip("`").removeprefix("$"), value="", message=message)
+        return Problem(
+            field=(path + where.strip("`").removeprefix("$")).removeprefix("."), value="", message=in_words(message)
+        )
     return None

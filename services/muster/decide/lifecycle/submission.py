@@ -18,6 +18,7 @@ import msgspec
 
 from muster.decide.cards import GPU_CORE, GPU_MEMORY, normalise_containers
 from muster.decide.findings import Problem
+from muster.decide.known_fields import resource_problems, unknown_fields
 from muster.decide.lifecycle.actions import BATCH_JOBS, PRIORITY_CLASSES, QUEUES, VCJOBS
 from muster.decide.lifecycle.baseline import metadata_problems, template_problems
 from muster.decide.lifecycle.forms import BatchSpec, Metadata, Template, form_problem
@@ -25,8 +26,9 @@ from muster.decide.lifecycle.jobspec import DNS_LABEL, SpecError, check_spec, re
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
 from muster.decide.lifecycle.queues import queue_of
 from muster.decide.projection.metadata import TOPOLOGY_REQUIRED, kept_annotations
+from muster.decide.spelling import quantity_doubt
 from muster.model.policy import Policy, Tenant
-from muster.model.quantity import QuantityError, parse_quantity
+from muster.model.quantity import parse_quantity
 from muster.model.topology import DIMENSION_KEYS, level_keys, level_name
 from muster.model.workloads import Namespace, Queue, QueueState
 
@@ -179,9 +181,12 @@ def judge(submission: Submission, *, tenant: str, cluster: Cluster) -> Judged:
     problems += found
     if not problems:
         prefix = "short." if submission.short is not None else "manifest."
-        problems += _document_problems(
-            kind, document, name=base, namespace=namespace, rights=rights, cluster=cluster, prefix=prefix
+        found = list(
+            _document_problems(
+                kind, document, name=base, namespace=namespace, rights=rights, cluster=cluster, prefix=prefix
+            )
         )
+        problems += found if submission.short is None else [in_short_form(problem) for problem in found]
     if problems:
         return Judged(problems=tuple(problems), absent=tuple(_absent(problems)))
     name = object_name(base, tenant=tenant, submission_id=submission.id)
@@ -202,6 +207,38 @@ def judge(submission: Submission, *, tenant: str, cluster: Cluster) -> Judged:
         },
         warnings=tuple(_warnings(kind, document)),
     )
+
+
+SHORT_FIELDS: Mapping[str, str] = {
+    'limits["volcano.sh/gpu-memory"]': "gpu_memory_mib",
+    'limits["volcano.sh/gpu-core"]': "gpu_core_percent",
+    'limits["memory"]': "memory",
+    'requests["memory"]': "memory",
+    'requests["cpu"]': "cpu",
+    "limits[": "gpus",
+    "].image": "image",
+    "].env": "env",
+    "nodeSelector": "node_selector",
+    "metadata.annotations": "annotations",
+    "metadata.labels": "labels",
+    "spec.minAvailable": "min_available",
+    "spec.maxRetry": "max_retry",
+    "spec.tasks[0].name": "name",
+    "spec.tasks[0].replicas": "replicas",
+}
+"""A part of a path in the object made of a short form → the field of the short form that it came from."""
+
+
+def in_short_form(problem: Problem) -> Problem:
+    """A problem of the object made of a short form, told of the field that people wrote."""
+    if not problem.field.startswith(("short.spec.", "short.metadata.")):
+        return problem
+    field = next((name for part, name in SHORT_FIELDS.items() if part in problem.field), "")
+    if not field and problem.field == "short.spec.tasks":
+        field = "replicas"
+    if not field:
+        return problem
+    return msgspec.structs.replace(problem, field=field if field == "name" else f"short.{field}")
 
 
 NO_NAMESPACE = "there is no such namespace"
@@ -230,25 +267,23 @@ def _short_problems(short: ShortForm, *, policy: Policy) -> Iterable[Problem]:
         message = "give whole GPUs or a share of one GPU (gpu_memory_mib, gpu_core_percent), not both"
         yield Problem(field="short.gpus", value=str(short.gpus), message=message)
     if short.gpus is not None and short.gpus < 0:
-        yield Problem(field="short.gpus", value=str(short.gpus), message="must not be negative")
+        message = f"{short.gpus} is below 0; give the number of whole cards of a pod"
+        yield Problem(field="short.gpus", value=str(short.gpus), message=message)
     if short.gpu_core_percent is not None and not 0 < short.gpu_core_percent <= 100:
         value = str(short.gpu_core_percent)
-        yield Problem(field="short.gpu_core_percent", value=value, message="must be between 1 and 100")
+        yield Problem(field="short.gpu_core_percent", value=value, message=f"{value} is not from 1 to 100 (percent)")
     if not 1 <= short.replicas <= MOST_REPLICAS:
         value = str(short.replicas)
-        yield Problem(field="short.replicas", value=value, message=f"must be between 1 and {MOST_REPLICAS}")
+        yield Problem(field="short.replicas", value=value, message=f"{value} is not from 1 to {MOST_REPLICAS}")
     if short.min_available is not None and not 1 <= short.min_available <= short.replicas:
         value, message = str(short.min_available), f"must be between 1 and replicas ({short.replicas})"
         yield Problem(field="short.min_available", value=value, message=message)
     for field, quantity in (("cpu", short.cpu), ("memory", short.memory)):
         if quantity is None:
             continue
-        try:
-            negative = parse_quantity(quantity) <= 0
-        except QuantityError as error:
-            yield Problem(field=f"short.{field}", value=quantity, message=str(error))
-            continue
-        if negative:
+        if doubt := quantity_doubt(quantity):
+            yield Problem(field=f"short.{field}", value=quantity, message=doubt)
+        elif parse_quantity(quantity) <= 0:
             yield Problem(field=f"short.{field}", value=quantity, message="must be above 0")
     if short.max_retry is not None and short.max_retry < 0:
         yield Problem(field="short.max_retry", value=str(short.max_retry), message="must not be negative")
@@ -350,7 +385,9 @@ def _from_manifest(manifest: Mapping[str, Any]) -> tuple[str, dict[str, Any], li
     problem = form_problem(document.get("metadata", {}), Metadata, path="manifest.metadata")
     if problem is None and kind == BATCH_JOBS:
         problem = form_problem(document["spec"], BatchSpec, path="manifest.spec")
-    return (kind, {}, [problem]) if problem is not None else (kind, document, [])
+    if problem is not None:
+        return kind, {}, [problem, *unknown_fields(document, path="manifest")]
+    return kind, document, []
 
 
 def _namespace(
@@ -386,6 +423,8 @@ def _document_problems(
     policy = cluster.policy
     spec: Mapping[str, Any] = document["spec"]
     metadata = document.get("metadata") or {}
+    if prefix == "manifest.":
+        yield from unknown_fields(document, path="manifest")
     yield from (problem.under(prefix) for problem in metadata_problems(metadata, path="metadata"))
     annotations = metadata.get("annotations") or {}
     if kind == VCJOBS:
@@ -411,6 +450,7 @@ def _document_problems(
         for number, task in enumerate(read.tasks):
             path = f"{prefix}spec.tasks[{number}].template"
             yield from template_problems(task.template, path=path, tenant=rights, policy=policy)
+            yield from resource_problems(task.template, path=f"{path}.", policy=policy)
         classes = {read.priority_class_name, *(_class_of(task.template) for task in read.tasks)}
         written = read.queue
     else:
@@ -427,6 +467,7 @@ def _document_problems(
         normal = normalise_containers(template, policy=policy, largest_card_mib=cluster.largest_card_mib)
         yield from (problem.under(f"{prefix}spec.template.") for problem in normal.problems)
         yield from template_problems(template, path=f"{prefix}spec.template", tenant=rights, policy=policy)
+        yield from resource_problems(template, path=f"{prefix}spec.template.", policy=policy)
         marks = (template.get("metadata") or {}).get("annotations") or {}
         try:
             minimum = minimum_of(annotations, marks)
