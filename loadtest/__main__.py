@@ -20,15 +20,19 @@ def measurements() -> Iterator[tuple[str, str]]:
 
 def main() -> int:
     """Hand over to the module that is named; the exit status is its own."""
-    known = dict(measurements())
-    if len(sys.argv) < 2 or sys.argv[1] not in known:
-        print("usage: python -m loadtest NAME …\n")
-        for name, text in known.items():
-            print(f"  {name:12} {text}")
-        return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
-    name = sys.argv.pop(1)
-    sys.argv[0] = f"loadtest {name}"
-    return int(importlib.import_module(f"loadtest.{name}").main() or 0)
+    names = {info.name for info in pkgutil.iter_modules(loadtest.__path__) if not info.name.startswith("_")}
+    if len(sys.argv) > 1 and sys.argv[1] in names:
+        name = sys.argv.pop(1)
+        sys.argv[0] = f"loadtest {name}"
+        module = importlib.import_module(f"loadtest.{name}")
+        if hasattr(module, "main"):
+            return int(module.main() or 0)
+        print(f"loadtest.{name} is a part of other measurements and does not run by itself")
+        return 2
+    print("usage: python -m loadtest NAME …\n")
+    for name, text in measurements():
+        print(f"  {name:12} {text}")
+    return 0 if sys.argv[1:] in (["-h"], ["--help"]) else 2
 
 
 if __name__ == "__main__":

@@ -61,6 +61,8 @@ class Seen(NamedTuple):
     worse: bool
     better: bool
     seconds: float
+    cpu_seconds: float
+    """Of this process: what the decision would take on a core of its own."""
     greedy_seconds: float
     engine_seconds: float
     placed_pods: int
@@ -145,9 +147,9 @@ def run_once(cluster: Cluster, seed: int, fleet: Fleet, *, bound: float) -> Seen
     decide(cluster.snapshot, CoreMemory(), 0.0, policy, solve=no_solver, fleet=fleet)
     greedy_seconds = time.perf_counter() - start
     with Recorder() as recorder:
-        start = time.perf_counter()
+        start, cpu = time.perf_counter(), time.process_time()
         decision = decide(cluster.snapshot, CoreMemory(), 0.0, policy, solve=solve_here, fleet=fleet)
-        seconds = time.perf_counter() - start
+        seconds, cpu_seconds = time.perf_counter() - start, time.process_time() - cpu
     places = [one for one in decision.instructions if isinstance(one, Place)]
     gangs = recorder.gangs or (len(places), len(places))
     cards = recorder.cards or (0, 0)
@@ -161,6 +163,7 @@ def run_once(cluster: Cluster, seed: int, fleet: Fleet, *, bound: float) -> Seen
         any(after < before for before, after in recorder.scores),
         any(after > before for before, after in recorder.scores),
         seconds,
+        cpu_seconds,
         greedy_seconds,
         recorder.seconds,
         sum(len(place.slots) for place in places),
@@ -186,19 +189,20 @@ def run_case(case: Case, *, bound: float) -> list[Seen]:
     return seen
 
 
-def run_single(nodes: int, times: int) -> list[float]:
-    """Seconds of decisions about one gang each, in a cluster at 80 % load; the fleet is kept."""
+def run_single(nodes: int, times: int) -> tuple[list[float], list[float]]:
+    """Wall and cpu seconds of decisions about one gang each, in a cluster at 80 % load; the fleet is kept."""
     cluster = generate("contended", nodes, 0.8, 1)
     fleet = Fleet(cluster.snapshot.nodes, cluster.snapshot.topology_levels)
-    seconds = []
+    seconds, cpu = [], []
     for number in range(times + 2):
         gang = cluster.snapshot.gangs[number % cluster.gangs]
         snapshot = msgspec.structs.replace(cluster.snapshot, gangs=(gang,))
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         decide(snapshot, CoreMemory(), 0.0, Policy(), solve=solve_here, fleet=fleet)
         seconds.append(time.perf_counter() - start)
+        cpu.append(time.process_time() - start_cpu)
     print(f"one gang, {nodes} nodes: {quantile(seconds[2:], 0.5) * 1e3:.1f} ms", file=sys.stderr, flush=True)
-    return seconds[2:]
+    return seconds[2:], cpu[2:]
 
 
 def cases(*, quick: bool, seeds: int | None, only: str | None) -> Iterator[Case]:
@@ -242,6 +246,7 @@ def summary(case: Case, seen: list[Seen]) -> list[object]:
         f"{sum(one.better for one in seen)} / {sum(one.worse for one in seen)}",
         f"≤ {statistics.median(bounds):.1f} %" if bounds else "–",
         f"{quantile(times, 0.5):.2f} / {max(times):.2f}",
+        f"{statistics.median(one.cpu_seconds for one in seen):.2f}",
         f"{statistics.median(one.greedy_seconds for one in seen):.2f}",
         f"{statistics.median(one.engine_seconds for one in seen):.2f}",
         f"{round(statistics.median(one.placed_pods / one.seconds for one in seen)):,}",
@@ -259,6 +264,7 @@ HEAD = (
     "score better / worse",
     "value the bound still allows, median",
     "decision p50 / max, s",
+    "cpu p50, s",
     "without solver p50, s",
     "engine p50, s",
     "pods/s",
@@ -287,8 +293,8 @@ def main() -> int:
         everything.append({"case": case._asdict(), "seen": [one._asdict() for one in seen]})
     single = {nodes: run_single(nodes, 20 if arguments.quick else 100) for nodes in (100, 1000, 5000)}
     singles = [
-        [f"{nodes:,}", len(times), *(f"{quantile(times, part) * 1e3:.1f}" for part in (0.5, 0.99))]
-        for nodes, times in single.items()
+        [f"{nodes:,}", len(pair[0]), *(f"{quantile(one, part) * 1e3:.1f}" for one in pair for part in (0.5, 0.99))]
+        for nodes, pair in single.items()
     ]
     text = "\n\n".join(
         (
@@ -296,7 +302,7 @@ def main() -> int:
             "`python -m loadtest placement" + (" --quick" if arguments.quick else "") + "`, one run. " + _EXPLAINED,
             table(HEAD, rows),
             "One gang in a cluster at 80 % load, the whole decision, fleet kept, in ms:",
-            table(("nodes", "decisions", "p50", "p99"), singles),
+            table(("nodes", "decisions", "p50", "p99", "cpu p50", "cpu p99"), singles),
             f"Peak memory of the process: {peak_mebibytes()} MiB. {machine()}. {_noise(loops)}",
         )
     )

@@ -117,3 +117,31 @@ def test_a_domain_that_only_all_its_pools_together_hold_is_a_candidate():
     empty = batch.first_plan()._replace(placed={})
     found = improve(batch, empty, Budget(GENEROUS), GENEROUS, solve_here)
     assert list(found.placed) == [1]
+
+
+def test_pools_where_pods_stay_are_not_merged_with_others():
+    """One of the two free cards of `a` is taken by a pod that stays: merged with `b` and `c` it would look free for a pod of two."""
+    from muster.model.snapshot import Occupant
+    from tests.decide.build import gang, node, request, role, snapshot, whole
+
+    used = {"a": 2, "b": 2, "c": 1, "d": 3}
+    nodes = [node(n, gpus=4, labels={"zone": "z", "block": "b", "rack": {"c": "b"}.get(n, n)}) for n in used]
+    busy = tuple(
+        Occupant(uid=n, key=f"x/{n}", node=n, request=request(gpus=count), cards=whole(*range(count)))
+        for n, count in used.items()
+    )
+    waiting = [gang("stays", role(count=2, gpus=1), prefer="rack")]
+    waiting += [gang(f"two{i}", role(gpus=2), order=i + 1) for i in range(3)]
+    batch = batch_of(snapshot(nodes, waiting, occupants=busy))
+    pool = {n: int(batch.pools.of_row[row]) for row, n in enumerate("abcd")}
+    plan = batch.first_plan()
+    empty = {kind: np.zeros_like(flow) for kind, flow in plan.flows.items()}
+    plan = plan._replace(placed={0: {(0, pool["a"]): 1, (0, pool["d"]): 1}}, admitted=(0, 0, 0), flows=empty)
+    assert batch.wrong(plan) == []
+    region = np.ones(batch.pools.total, dtype=bool)
+    region[pool["d"]] = False
+    found, _ = Master(batch, plan, Region(region, (), range(3))).solve(Budget(GENEROUS).parameters(), solve_here)
+    assert found is not None
+    assert batch.wrong(found) == []
+    assert sum(found.admitted) == 2
+    assert len(rows_of(batch, found)) == 2

@@ -117,7 +117,8 @@ class Master:
         groups: dict[object, list[int]] = {}
         for pool in np.flatnonzero(inside).tolist():
             key: object = pool
-            if pool not in named:
+            if pool not in named and not any(constant[pool] for constant in self._constant.values()):
+                # Pods that stay belong to their own pool: merged, they would count as if they could move.
                 masks = tuple(bool(mask[pool]) for mask in pools.masks.values())
                 key = (masks, bool(pools.untouched[pool]), int(pools.width[pool]))
             groups.setdefault(key, []).append(pool)
@@ -344,11 +345,7 @@ class Master:
             if len(heap.pools) == 1:
                 continue
             left = {
-                size: {
-                    pool: int(self.batch.pools.slots[size][pool])
-                    - sum(k // size * int(self._constant[k][pool]) for k in self.batch.pools.sizes if k >= size)
-                    for pool in heap.pools
-                }
+                size: {pool: int(self.batch.pools.slots[size][pool]) for pool in heap.pools}
                 for size in self.batch.pools.sizes
             }
             mine = [
