@@ -188,6 +188,10 @@ def test_gangs_of_one_round_keep_from_each_other():
             id="nobody to be beside",
         ),
         pytest.param(
+            nodes("x"), pods(1, terms=[near(app="a", namespaces=("",))]), "POD_AFFINITY_UNSUPPORTED", "namespaceSelector",
+            id="namespaces by their labels",
+        ),
+        pytest.param(
             nodes("x", None), pods(4, spreads=[spread(app="a", least=2)]), "SPREAD_UNFIT", "spread", id="spread",
         ),
     ],
@@ -270,7 +274,7 @@ SPREADS = st.lists(st.builds(lambda skew, app: spread(skew=skew, app=app), st.in
 @st.composite
 def clusters(draw):
     zones = draw(st.lists(st.sampled_from(["x", "y", None]), min_size=2, max_size=4))
-    there = nodes(*zones)
+    there = nodes(*zones, cpu=64_000)
     names = st.sampled_from([one.name for one in there])
     stands = [
         pod(f"s{number}", app=draw(st.sampled_from("ab")), on=draw(names), foreign=True, terms=draw(TERMS))

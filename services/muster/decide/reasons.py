@@ -48,6 +48,8 @@ class Reason(StrEnum):
     """Enough room in all, but not where pod affinity and anti-affinity allow."""
     SPREAD_UNFIT = "SPREAD_UNFIT"
     """Enough room in all, but not as evenly as topologySpreadConstraints ask."""
+    POD_AFFINITY_UNSUPPORTED = "POD_AFFINITY_UNSUPPORTED"
+    """Required pod affinity to namespaces chosen by their labels."""
     SUB_GROUP_UNSUPPORTED = "SUB_GROUP_UNSUPPORTED"
     """A subGroupPolicy whose groups are made of several roles."""
     BEHIND = "BEHIND"
@@ -69,6 +71,7 @@ NEVER = frozenset(
         Reason.DRA_UNSUPPORTED,
         Reason.CLAIM_MISSING,
         Reason.CLAIM_UNBOUND,
+        Reason.POD_AFFINITY_UNSUPPORTED,
         Reason.SUB_GROUP_UNSUPPORTED,
         Reason.SHARING_NOT_AVAILABLE,
         Reason.TOPOLOGY_LEVEL_UNKNOWN,

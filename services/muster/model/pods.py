@@ -73,6 +73,10 @@ class NodeTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     """For preferred terms."""
 
 
+UNKNOWN_NAMESPACES = ("",)
+"""Namespaces chosen by their labels, which are not in the model: no pod is known to be meant."""
+
+
 class PodTerm(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A pod affinity or anti-affinity term."""
 

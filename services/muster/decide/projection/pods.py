@@ -8,6 +8,7 @@ from muster.decide.cards import VISIBLE_DEVICES
 from muster.decide.projection.metadata import FENCE, controlling_owner, kept_annotations, seconds, whole_number
 from muster.decide.projection.requests import DEFAULT_CARD, pod_request
 from muster.model.pods import (
+    UNKNOWN_NAMESPACES,
     CardUse,
     NodeTerm,
     Phase,
@@ -189,8 +190,8 @@ def _pod_term(term: Any, metadata: Any, *, anti: bool, weight: int = 0) -> PodTe
     chosen = term.namespace_selector
     if chosen is not None:
         everywhere = not chosen.match_labels and not chosen.match_expressions
-        # Namespace labels are not in the model: keep away from all namespaces, come close only to what is certain.
-        namespaces = ALL_NAMESPACES if everywhere or anti else namespaces
+        # Namespace labels are not in the model: keep away from all namespaces; company in some of them cannot be told.
+        namespaces = ALL_NAMESPACES if everywhere or anti else UNKNOWN_NAMESPACES
     return PodTerm(
         topology_key=term.topology_key,
         labels=_selector(term.label_selector, metadata, term.match_label_keys, term.mismatch_label_keys),

@@ -6,6 +6,7 @@ from muster.decide.asks import Ask
 from muster.decide.memory import CoreMemory
 from muster.decide.reasons import Reason, count
 from muster.decide.shares import Tree
+from muster.model.pods import UNKNOWN_NAMESPACES
 
 
 class Held(NamedTuple):
@@ -64,5 +65,11 @@ def _unsupported(ask: Ask) -> Held | None:
                 Reason.VOLUME_UNSUPPORTED,
                 f"{name} mounts {claims}; pods with PersistentVolumeClaims are not supported yet",
                 {"claims": claims},
+            )
+        if any(not term.weight and term.namespaces == UNKNOWN_NAMESPACES for term in shape.pod_terms):
+            return Held(
+                Reason.POD_AFFINITY_UNSUPPORTED,
+                f"{name} has required pod affinity with a namespaceSelector, which is not supported; name the namespaces instead",
+                {},
             )
     return None
