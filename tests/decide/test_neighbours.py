@@ -1,3 +1,4 @@
+from collections import Counter
 from types import SimpleNamespace
 
 import msgspec
@@ -219,14 +220,23 @@ def test_pods_that_differ_only_in_labels_nobody_asks_about_are_one_shape():
 
 def allowed_now(one, at, there, every_node):
     """Kubernetes' filters for one pod, word by word; `there` are (pod, node) pairs."""
+    wanted = [term for term in one.shape.pod_terms if not term.anti]
+    counts = Counter(
+        (term.topology_key, to.labels[term.topology_key])
+        for other, to in there
+        if all(other.labels["app"] in term.labels[0].values for term in wanted)
+        for term in wanted
+        if term.topology_key in to.labels
+    )
+    if any(term.topology_key not in at.labels for term in wanted):
+        return False
+    exist = all(counts[term.topology_key, at.labels[term.topology_key]] for term in wanted)
+    if not exist and (counts or any(one.labels["app"] not in term.labels[0].values for term in wanted)):
+        return False
     for term in one.shape.pod_terms:
-        met = [to for other, to in there if other.labels["app"] in term.labels[0].values]
         domain = at.labels.get(term.topology_key)
-        close = [to for to in met if domain is not None and to.labels.get(term.topology_key) == domain]
-        if term.anti and close:
-            return False
-        alone = not met and one.labels["app"] in term.labels[0].values
-        if not term.anti and (domain is None or not (close or alone)):
+        met = [to for other, to in there if other.labels["app"] in term.labels[0].values]
+        if term.anti and domain is not None and any(to.labels.get(term.topology_key) == domain for to in met):
             return False
     for other, to in there:
         for term in other.shape.pod_terms:

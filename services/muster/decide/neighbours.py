@@ -27,6 +27,11 @@ def matches(term: PodTerm, own_namespace: str, namespace: str, labels: Mapping[s
     return (spaces == EVERYWHERE or namespace in spaces) and selects(term.labels, labels)
 
 
+def company(terms: Iterable[PodTerm]) -> list[PodTerm]:
+    """The required affinity among these terms."""
+    return [term for term in terms if not term.anti and not term.weight]
+
+
 class Refused(NamedTuple):
     """Rows that each sort of term leaves."""
 
@@ -47,6 +52,12 @@ class Neighbours:
         self.fleet = fleet
         self.whole = whole
         self.counts: dict[Kind, Ints] = {}
+
+    def copy(self) -> "Neighbours":
+        """The same, to be changed by itself."""
+        other = Neighbours(self.fleet, whole=self.whole)
+        other.counts = {kind: counts.copy() for kind, counts in self.counts.items()}
+        return other
 
     def add(self, kind: Kind, row: int, number: int = 1) -> None:
         """``number`` more (or fewer) pods of a kind on a row."""
@@ -76,6 +87,13 @@ class Neighbours:
         sums = self._by_domain(codes, counts)
         return np.where(codes >= 0, sums[codes], 0) if sums.size else np.zeros_like(codes)
 
+    def companions(self, shape: Shape) -> Ints:
+        """The pods on each row that meet every required affinity term of the shape: only those count, as in Kubernetes."""
+        wanted = company(shape.pod_terms)
+        return self._there(
+            lambda kind: all(matches(term, shape.namespace, kind.namespace, dict(kind.labels)) for term in wanted)
+        )
+
     def near(self, shape: Shape, term: PodTerm) -> Ints:
         """For every row, the pods in its domain that the shape's term is about."""
         counts = self._there(lambda kind: matches(term, shape.namespace, kind.namespace, dict(kind.labels)))
@@ -86,19 +104,16 @@ class Neighbours:
         size = self.fleet.size
         affinity, anti = np.ones(size, dtype=np.bool_), np.ones(size, dtype=np.bool_)
         labels = dict(shape.labels)
-        for term in shape.pod_terms:
-            if term.weight:
-                continue
-            there = self.near(shape, term)
-            if term.anti:
-                anti &= there == 0
-                continue
-            codes = self.codes(term.topology_key)
-            affinity &= codes >= 0
-            alone = not there.any()
-            first = alone and matches(term, shape.namespace, shape.namespace, labels)
+        for term in keeps_away(shape.pod_terms):
+            anti &= self.near(shape, term) == 0
+        wanted = company(shape.pod_terms)
+        there = [self._in_domain(self.codes(term.topology_key), self.companions(shape)) for term in wanted]
+        alone = not any(counts.any() for counts in there)
+        first = alone and all(matches(term, shape.namespace, shape.namespace, labels) for term in wanted)
+        for term, counts in zip(wanted, there, strict=True):
+            affinity &= self.codes(term.topology_key) >= 0
             if not first and (self.whole or not alone):
-                affinity &= there > 0
+                affinity &= counts > 0
         for kind, counts in self.counts.items():
             for term in kind.terms:
                 if matches(term, kind.namespace, shape.namespace, labels) and counts.any():

@@ -13,6 +13,7 @@ import numpy as np
 
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import Ints, Mask
+from muster.decide.neighbours import company
 from muster.decide.placement.feasibility import allowed, avoided, capacity, preference
 from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.packing import best_row, order_cards, order_rows
@@ -295,9 +296,7 @@ class Greedy:
         mark = self.room.mark()
         tries: list[Mask | None] = [rows]
         around = self.room.around()
-        for term in role.shape.pod_terms:
-            if term.weight or term.anti or around.near(role.shape, term).any():
-                continue
+        for term in [] if around.companions(role.shape).any() else company(role.shape.pod_terms):
             codes = around.codes(term.topology_key)
             holding = self._holding(codes, [self._capacity(role.shape, rows)], [count], set())
             tries += [

@@ -104,16 +104,19 @@ def _together(first: Pod, second: Pod, key: str) -> bool:
 
 def why_not(pod: Pod, there: Sequence[Pod], nodes: Mapping[NodeName, Node]) -> str:
     """What keeps the pod from being put down where it is meant to go, beside these; '' for nothing."""
-    for term in pod.shape.pod_terms:
-        if term.weight:
-            continue
-        met = [other for other in there if _about(term, pod, other)]
-        near = [other for other in met if _together(pod, other, term.topology_key)]
-        if term.anti:
-            if near:
-                return f"anti-affinity keeps it from {near[0].name}"
-        elif not near and (met or not _about(term, pod, pod) or _domain(pod.node, term.topology_key) is None):
+    wanted = [term for term in pod.shape.pod_terms if not term.weight and not term.anti]
+    # Only pods that meet every term count, and only where they have a domain.
+    met = [other for other in there if all(_about(term, pod, other) for term in wanted)]
+    placed = [other for other in met if any(_domain(other.node, term.topology_key) is not None for term in wanted)]
+    first = not placed and all(_about(term, pod, pod) for term in wanted)
+    for term in wanted:
+        near = any(_together(pod, other, term.topology_key) for other in met)
+        if _domain(pod.node, term.topology_key) is None or not (near or first):
             return f"no pod that its affinity asks for is in its {term.topology_key}"
+    for term in pod.shape.pod_terms:
+        for other in there if term.anti and not term.weight else ():
+            if _about(term, pod, other) and _together(pod, other, term.topology_key):
+                return f"anti-affinity keeps it from {other.name}"
     for other in there:
         for term in other.shape.pod_terms:
             if term.anti and not term.weight and _about(term, other, pod) and _together(pod, other, term.topology_key):
