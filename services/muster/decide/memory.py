@@ -3,12 +3,14 @@
     nominations       room that a committed plan frees, held for its gang
     gang back-offs    a gang that was rejected again and again waits longer each time
     node back-offs    a (node, shape) the kubelet refused is left alone for a while
+    card back-offs    so is a card whose handing over to a pod failed
     request mix       how often which request was seen, for judging fragmentation
 
 Frozen; every function returns a new memory. The shell persists it in the LEDGER as plain data.
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -87,8 +89,9 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def shape_key(shape: Shape) -> str:
-    """A short stable name of a shape."""
-    return hashlib.blake2b(msgspec.json.encode(shape), digest_size=8).hexdigest()
+    """A short stable name of a shape: of the pod's own, without what the snapshot joins to it."""
+    own = msgspec.structs.replace(shape, claims=(), volume_nodes=(), namespace="", labels=())
+    return hashlib.blake2b(msgspec.json.encode(own), digest_size=8).hexdigest()
 
 
 def _wait(failures: int, timeouts: Timeouts) -> float:
