@@ -16,7 +16,6 @@ from muster.decide.ordering import gang_key_order
 from muster.decide.placement.feasibility import admission, allowed, capacity, share_fits
 from muster.decide.placement.greedy import Greedy
 from muster.decide.reasons import NEVER, Reason, count, format_amount
-from muster.decide.room import Held as HeldRoom
 from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held
 from muster.decide.scheduling.state import Round, least_charge
@@ -43,10 +42,11 @@ class Why(NamedTuple):
 class Explainer:
     """Explains gangs against the room as it is after the round's placements."""
 
-    def __init__(self, work: Round, *, held: Sequence[HeldRoom], empty: Room) -> None:
+    def __init__(self, work: Round, *, before: int, empty: Room) -> None:
+        """``before``: the mark of the room before anything was placed or held for plans."""
         self.work = work
         self.room = work.room
-        self.held = held
+        self._mark = before
         self.empty = empty
         self._known: dict[object, Why] = {}
         self._before: Room | None = None
@@ -277,7 +277,7 @@ class Explainer:
         if not self.work.landed or ask.minimum == 0:
             return None
         if self._before is None:
-            self._before = Room(self.room.fleet, self.held)
+            self._before = self.room.as_of(self._mark)
         mark = self._before.mark()
         fits = Greedy(self._before, self.work.packing, blocked=self.work.blocked).minimum(ask)
         self._before.rollback(mark)

@@ -4,12 +4,15 @@
     column  one amount of one node: cpu, memory, pods, every extended resource
     card    [row, position]: memory, usable, index; a node with fewer cards than the widest has unusable positions
 
-A fleet can be kept from one decision to the next while its nodes stay the same; what is free stands in `muster.decide.room`.
+A fleet can be kept from one decision to the next while its nodes stay the same, and renewed in single rows; what is free stands
+in `muster.decide.room`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -41,7 +44,7 @@ class Fleet:
         """``levels``: the policy's, widest first; those that no node has do not count."""
         self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
         self._asked_levels = tuple(levels)
-        self._hypernodes = tuple(hypernodes)
+        self.hypernodes = tuple(hypernodes)
         self._topology: Levels | None = None
         self.size = len(self.nodes)
         self.names: tuple[NodeName, ...] = tuple(node.name for node in self.nodes)
@@ -49,71 +52,109 @@ class Fleet:
         self.dimensions = dict(FIXED)
         for name in sorted({name for node in self.nodes for name, _ in node.extended}):
             self.dimensions.setdefault(name, len(self.dimensions))
-        self.total = self._totals()
         self.width = max((max(len(node.cards), node.allocatable_cards) for node in self.nodes), default=0)
-        self.card_memory = np.zeros((self.size, self.width), dtype=np.int64)
-        self.card_core = np.zeros((self.size, self.width), dtype=np.int64)
-        self.card_usable = np.zeros((self.size, self.width), dtype=np.bool_)
-        self.card_index = np.zeros((self.size, self.width), dtype=np.int64)
-        self.link_group = np.zeros((self.size, self.width), dtype=np.int64)
-        self.position_of: list[dict[int, int]] = []
-        self._fill_cards()
-        self.allocatable_cards = np.array([node.allocatable_cards for node in self.nodes], dtype=np.int64)
-        self.shares_cards = np.array(
-            [node.card_mode in {CardMode.VOLCANO, CardMode.RESERVED} for node in self.nodes], dtype=np.bool_
-        )
-        self.card_resources = np.array([node.card_resource for node in self.nodes], dtype=object)
-        self.ready = np.array([node.ready and not node.terminating for node in self.nodes], dtype=np.bool_)
-        self.unschedulable = np.array([node.unschedulable for node in self.nodes], dtype=np.bool_)
+        cards = (self.size, self.width)
+        self.total = np.zeros((self.size, len(self.dimensions)), dtype=np.int64)
+        self.card_memory = np.zeros(cards, dtype=np.int64)
+        self.card_core = np.zeros(cards, dtype=np.int64)
+        self.card_usable = np.zeros(cards, dtype=np.bool_)
+        self.card_index = np.zeros(cards, dtype=np.int64)
+        self.link_group = np.zeros(cards, dtype=np.int64)
+        self.position_of: list[dict[int, int]] = [{} for _ in self.nodes]
+        self.allocatable_cards = np.zeros(self.size, dtype=np.int64)
+        self.shares_cards = np.zeros(self.size, dtype=np.bool_)
+        self.card_resources = np.full(self.size, "", dtype=object)
+        self.ready = np.zeros(self.size, dtype=np.bool_)
+        self.unschedulable = np.zeros(self.size, dtype=np.bool_)
         self.taint_sets: list[tuple[Taint, ...]] = []
-        self.taint_codes = self._taints()
+        self.taint_codes = np.zeros(self.size, dtype=np.int64)
+        self._taint_code: dict[tuple[Taint, ...], int] = {}
         self.memo: dict[object, object] = {}
         """What other modules of the core derive from these nodes alone; the key says which."""
         self._whole_cards: dict[tuple[int, int], CardUse] = {}
         self._columns: dict[str, Column] = {}
         self._vectors: dict[Request, Ints | None] = {}
+        self._fill(range(self.size))
 
-    def _totals(self) -> Ints:
-        total = np.zeros((self.size, len(self.dimensions)), dtype=np.int64)
-        for row, node in enumerate(self.nodes):
-            total[row, :3] = node.cpu, node.memory, node.max_pods
+    def renewed(self, nodes: Mapping[NodeName, Node]) -> "Fleet | None":
+        """The fleet with these nodes in the place of those of the same names; this one stays as it is.
+
+        None when that cannot be done row by row: a name is new, or a resource, or there are more cards on a node than on any.
+        """
+        for name, node in nodes.items():
+            wide = max(len(node.cards), node.allocatable_cards) > self.width
+            if wide or name not in self.row_of or any(one not in self.dimensions for one, _ in node.extended):
+                return None
+        rows = [self.row_of[name] for name in nodes]
+        fleet = copy(self)
+        changed = list(self.nodes)
+        relabelled = False
+        for row, node in zip(rows, nodes.values(), strict=True):
+            relabelled = relabelled or changed[row].labels != node.labels
+            changed[row] = node
+        fleet.nodes = tuple(changed)
+        for attribute, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(fleet, attribute, value.copy())
+        fleet.position_of = list(self.position_of)
+        fleet.memo, fleet._whole_cards = {}, {}  # noqa: SLF001  (one of our own)
+        if relabelled:
+            fleet._columns, fleet._topology = {}, None  # noqa: SLF001
+        fleet._taint_code, fleet.taint_sets = dict(self._taint_code), list(self.taint_sets)  # noqa: SLF001
+        fleet._fill(rows)  # noqa: SLF001
+        gone = {name for row in rows for name, _ in self.nodes[row].extended}
+        gone -= {name for node in nodes.values() for name, _ in node.extended}
+        # A resource that perhaps no node has any more: only all nodes together can tell.
+        return fleet if not gone else None
+
+    def _fill(self, rows: Iterable[int]) -> None:
+        """Write the nodes of these rows into the arrays."""
+        for row in rows:
+            node = self.nodes[row]
+            self.total[row] = 0
+            self.total[row, :3] = node.cpu, node.memory, node.max_pods
             for name, amount in node.extended:
-                total[row, self.dimensions[name]] = amount
-        return total
+                self.total[row, self.dimensions[name]] = amount
+            self._fill_cards(row, node)
+            self.allocatable_cards[row] = node.allocatable_cards
+            self.shares_cards[row] = node.card_mode in {CardMode.VOLCANO, CardMode.RESERVED}
+            self.card_resources[row] = node.card_resource
+            self.ready[row] = node.ready and not node.terminating
+            self.unschedulable[row] = node.unschedulable
+            code = self._taint_code.get(node.taints)
+            if code is None:
+                code = self._taint_code[node.taints] = len(self.taint_sets)
+                self.taint_sets.append(node.taints)
+            self.taint_codes[row] = code
 
-    def _fill_cards(self) -> None:
-        for row, node in enumerate(self.nodes):
-            positions: dict[int, int] = {}
-            for position, card in enumerate(node.cards):
-                positions[card.index] = position
-                self.card_memory[row, position] = card.memory_mib
-                self.card_core[row, position] = card.core_percent
-                self.card_usable[row, position] = card.healthy
-                self.card_index[row, position] = card.index
-                self.link_group[row, position] = card.link_group
-            # Cards the kubelet offers but nobody described: they can be taken whole, and a share of their core too.
-            spare = (index for index in range(self.width * 2) if index not in positions)
-            for position in range(len(node.cards), node.allocatable_cards):
-                index = next(spare)
-                positions[index] = position
-                self.card_core[row, position] = 100
-                self.card_usable[row, position] = True
-                self.card_index[row, position] = index
-            self.position_of.append(positions)
-
-    def _taints(self) -> Ints:
-        known: dict[tuple[Taint, ...], int] = {}
-        codes = np.zeros(self.size, dtype=np.int64)
-        for row, node in enumerate(self.nodes):
-            codes[row] = known.setdefault(node.taints, len(known))
-        self.taint_sets = list(known)
-        return codes
+    def _fill_cards(self, row: int, node: Node) -> None:
+        for array in (self.card_memory, self.card_core, self.card_usable, self.card_index, self.link_group):
+            array[row] = 0
+        positions: dict[int, int] = {}
+        for position, card in enumerate(node.cards):
+            positions[card.index] = position
+        count = len(node.cards)
+        if count:
+            self.card_memory[row, :count] = [card.memory_mib for card in node.cards]
+            self.card_core[row, :count] = [card.core_percent for card in node.cards]
+            self.card_usable[row, :count] = [card.healthy for card in node.cards]
+            self.card_index[row, :count] = [card.index for card in node.cards]
+            self.link_group[row, :count] = [card.link_group for card in node.cards]
+        # Cards the kubelet offers but nobody described: they can be taken whole, and a share of their core too.
+        spare = (index for index in range(self.width * 2) if index not in positions)
+        for position in range(count, node.allocatable_cards):
+            index = next(spare)
+            positions[index] = position
+            self.card_core[row, position] = 100
+            self.card_usable[row, position] = True
+            self.card_index[row, position] = index
+        self.position_of[row] = positions
 
     @property
     def topology(self) -> Levels:
         """The levels of these nodes; found when first asked for."""
         if self._topology is None:
-            self._topology = levels_of(self.nodes, self._asked_levels, self._hypernodes)
+            self._topology = levels_of(self.nodes, self._asked_levels, self.hypernodes)
         return self._topology
 
     @property
@@ -162,3 +203,8 @@ class Fleet:
             vector[self.dimensions[name]] = amount
         self._vectors[request] = vector
         return vector
+
+
+def alike(before: Node, after: Node) -> bool:
+    """Whether two states of a node are the same to whoever places pods on it."""
+    return before == msgspec.structs.replace(after, resource_version=before.resource_version, fence=before.fence)

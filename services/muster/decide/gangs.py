@@ -8,7 +8,7 @@ A pod of ours that is bound without a PodGroup is an occupant too: it holds room
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -19,13 +19,16 @@ from muster.decide.subgroups import sub_groups
 from muster.decide.surroundings import Problem, Surroundings, with_volumes
 from muster.model.gangs import Gang, Member, MemberState, Role
 from muster.model.nodes import Node
-from muster.model.pods import Phase, Pod, Shape, keeps_away
+from muster.model.pods import Phase, Pod, Shape, TopologyWish, keeps_away
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Occupant, Snapshot
 from muster.model.units import GangKey, NodeName, PodUid, QueueName, RoleName
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
 PREEMPTABLE = "volcano.sh/preemptable"
+
+MakeMember = Callable[[Pod, Hold | None, Asked | None, str], Member]
+"""What `member_of` does."""
 
 
 def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its order
@@ -57,31 +60,28 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     promised: dict[PodUid, Hold] = {hold.uid: hold for hold in holds}
     members: dict[GangKey, list[Pod]] = defaultdict(list)
     gangs: list[Gang] = []
-    occupants = [_occupant(pod, pod.node, asked) for pod in all_pods if _foreign(pod, policy) and pod.node is not None]
-    occupants += [
-        _occupant(pod, pod.nominated_node, asked, promised=True)
-        for pod in all_pods
-        if _foreign(pod, policy) and pod.node is None and pod.nominated_node is not None and not pod.finished
+    occupants = [
+        occupant_of(pod, pod.node, asked) for pod in all_pods if is_foreign(pod, policy) and pod.node is not None
     ]
-    order = 0
+    occupants += [
+        occupant_of(pod, pod.nominated_node, asked, promised=True)
+        for pod in all_pods
+        if is_foreign(pod, policy) and pod.node is None and pod.nominated_node is not None and not pod.finished
+    ]
     for pod in ours:
         if pod.gang is not None:
             members[pod.gang].append(pod)
         elif pod.holds_room and pod.node is not None:
-            occupants.append(_occupant(pod, pod.node, asked))
+            occupants.append(occupant_of(pod, pod.node, asked))
         elif not pod.finished and not pod.terminating:
-            order += 1
-            gangs.append(_bare(pod, order, policy, seen))
+            gangs.append(bare_gang(pod, policy, seen))
     used: set[PodUid] = set()
     for key in sorted(members.keys() | groups.keys()):
         group = groups.get(key)
         mine = members.get(key, [])
         if group is None and not mine:
             continue
-        order += 1
-        gang = _gang(
-            key, group, mine, promised, classes, policy=policy, order=order, closing=closing, ending=ending, seen=seen
-        )
+        gang = gang_of(key, group, mine, promised, classes, policy=policy, closing=closing, ending=ending, seen=seen)
         used |= {member.uid for member in gang.members if member.state is MemberState.ASSUMED}
         gangs.append(gang)
     bound = {pod.uid: pod.node for pod in all_pods if pod.node is not None}
@@ -112,11 +112,13 @@ class Seen(NamedTuple):
         return self.labelled.shape(shape, pod), problem
 
 
-def _foreign(pod: Pod, policy: Policy) -> bool:
+def is_foreign(pod: Pod, policy: Policy) -> bool:
+    """Whether another scheduler's pod holds room, or may have been promised some."""
     return pod.scheduler_name not in policy.scheduler_names and (pod.holds_room or pod.node is None)
 
 
-def _occupant(pod: Pod, node: NodeName, asked: Asked | None, *, promised: bool = False) -> Occupant:
+def occupant_of(pod: Pod, node: NodeName, asked: Asked | None, *, promised: bool = False) -> Occupant:
+    """The room on a node of a pod that belongs to no gang."""
     return Occupant(
         uid=pod.uid,
         key=pod.key,
@@ -146,7 +148,8 @@ def member_state(pod: Pod, hold: Hold | None) -> MemberState:
     return MemberState.GATED if pod.gated else MemberState.WAITING
 
 
-def _member(pod: Pod, hold: Hold | None, asked: Asked | None, part: str = "") -> Member:
+def member_of(pod: Pod, hold: Hold | None, asked: Asked | None, part: str = "") -> Member:
+    """A pod as the member of its gang; ``hold`` is its room of an open entry, ``part`` its slice."""
     state = member_state(pod, hold)
     assumed = hold if state is MemberState.ASSUMED else None
     return Member(
@@ -204,7 +207,7 @@ def _roles(group: PodGroup | None, pods: Sequence[Pod], seen: Seen) -> _Roles:
     return _Roles(tuple(roles), parts.slice_of, problem)
 
 
-def _gang(
+def gang_of(
     key: GangKey,
     group: PodGroup | None,
     pods: Sequence[Pod],
@@ -212,12 +215,18 @@ def _gang(
     classes: Mapping[str, PriorityClass],
     *,
     policy: Policy,
-    order: int,
     closing: set[str],
     ending: set[str],
     seen: Seen,
+    member: MakeMember | None = None,
 ) -> Gang:
+    """The gang of a PodGroup and its pods, in the order of their creation; one of them may be missing.
+
+    ``closing`` are namespaces, ``ending`` the uids of workloads that are being deleted. ``member`` may be given by a caller that
+    keeps members of pods that did not change.
+    """
     made = _roles(group, pods, seen)
+    make = member or member_of
     hold, message = "", ""
     first = pods[0] if pods else None
     namespace = group.namespace if group is not None else key.partition("/")[0]
@@ -246,18 +255,17 @@ def _gang(
         minimum=group.min_member if group is not None else 1,
         roles=made.roles,
         members=tuple(
-            _member(pod, promised.get(pod.uid), seen.labelled.asked, made.slice_of.get(pod.uid, "")) for pod in pods
+            make(pod, promised.get(pod.uid), seen.labelled.asked, made.slice_of.get(pod.uid, "")) for pod in pods
         ),
-        **({"topology": group.topology} if group is not None else {}),
+        topology=group.topology if group is not None else TopologyWish(),
         submitted=group.created if group is not None else (first.created if first is not None else 0.0),
-        order=order,
         namespace=namespace,
         hold=str(hold),
         hold_message=message,
     )
 
 
-def _bare(pod: Pod, order: int, policy: Policy, seen: Seen) -> Gang:
+def bare_gang(pod: Pod, policy: Policy, seen: Seen) -> Gang:
     """A pod of ours that names no PodGroup: it waits for the controller to make one."""
     return Gang(
         key=GangKey(pod.key),
@@ -267,9 +275,8 @@ def _bare(pod: Pod, order: int, policy: Policy, seen: Seen) -> Gang:
         priority_class=pod.priority_class,
         minimum=1,
         roles=(Role(name=pod.role, shape=seen.shape(pod)[0], replicas=1),),
-        members=(_member(pod, None, seen.labelled.asked),),
+        members=(member_of(pod, None, seen.labelled.asked),),
         submitted=pod.created,
-        order=order,
         namespace=pod.namespace,
         hold=str(Reason.NO_PODGROUP),
         hold_message=f"pod {pod.key} waits for its PodGroup to be made",

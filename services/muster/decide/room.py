@@ -11,6 +11,7 @@ Every change is journalled, so that a trial can be rolled back.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -19,9 +20,10 @@ from muster.decide.fleet import Fleet, Floats, Ints, Mask
 from muster.decide.neighbours import Neighbours
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import CardUse, Kind, Request, Shape
-from muster.model.snapshot import Snapshot
-from muster.model.units import NodeName
+from muster.model.snapshot import Hold, Occupant, Snapshot
+from muster.model.units import NodeName, PodUid
 
+EVERY_ROW = slice(None)
 HOLDING = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
 
 Ports = tuple[tuple[str, int, str], ...]
@@ -53,25 +55,42 @@ class Taken(NamedTuple):
 
 def held_by(snapshot: Snapshot) -> Iterable[Held]:
     """Every piece of room that is held in the snapshot."""
+    terms = snapshot.pod_terms
     for gang in snapshot.gangs:
-        shapes = {role.name: role.shape for role in gang.roles}
-        for member in gang.members:
-            if member.node is not None and member.state in HOLDING:
-                shape = shapes.get(member.role, Shape())
-                kind = member_kind(gang, member) if snapshot.pod_terms else None
-                yield Held(member.node, shape.request, member.cards, shape.host_ports, kind)
+        for _, held in held_by_gang(gang, terms=terms):
+            yield held
     for occupant in snapshot.occupants:
-        occupant_kind: Kind | None = None
-        if snapshot.pod_terms and not occupant.promised:
-            occupant_kind = Kind(
-                namespace=occupant.key.partition("/")[0],
-                labels=tuple(sorted(occupant.labels.items())),
-                terms=occupant.pod_terms,
-                leaving=occupant.leaving,
-            )
-        yield Held(occupant.node, occupant.request, occupant.cards, occupant.host_ports, occupant_kind)
+        yield held_by_occupant(occupant, terms=terms)
     for hold in snapshot.holds:
-        yield Held(hold.node, hold.request, hold.cards, ())
+        yield held_by_hold(hold)
+
+
+def held_by_gang(gang: Gang, *, terms: bool) -> Iterable[tuple[PodUid, Held]]:
+    """What the members of a gang hold; ``terms``: terms between pods play a part."""
+    shapes = {role.name: role.shape for role in gang.roles}
+    for member in gang.members:
+        if member.node is not None and member.state in HOLDING:
+            shape = shapes.get(member.role, Shape())
+            kind = member_kind(gang, member) if terms else None
+            yield member.uid, Held(member.node, shape.request, member.cards, shape.host_ports, kind)
+
+
+def held_by_occupant(occupant: Occupant, *, terms: bool) -> Held:
+    """What a pod outside our gangs holds."""
+    kind: Kind | None = None
+    if terms and not occupant.promised:
+        kind = Kind(
+            namespace=occupant.key.partition("/")[0],
+            labels=tuple(sorted(occupant.labels.items())),
+            terms=occupant.pod_terms,
+            leaving=occupant.leaving,
+        )
+    return Held(occupant.node, occupant.request, occupant.cards, occupant.host_ports, kind)
+
+
+def held_by_hold(hold: Hold) -> Held:
+    """What an open entry holds for a pod that does not stand there."""
+    return Held(hold.node, hold.request, hold.cards, ())
 
 
 def member_kind(gang: Gang, member: Member) -> Kind:
@@ -106,9 +125,61 @@ class Room:
         self.neighbours: Neighbours | None = None
         """Who stands where, once a pod of a kind was loaded or taken; None while terms between pods play no part."""
         self._load(held or ())
-        untouched = (fleet.card_usable & (self.card_users == 0)).sum(axis=1)
-        touched = (self.card_users > 0).sum(axis=1) + self.lost_users
-        self.whole_free: Ints = np.minimum(untouched, fleet.allocatable_cards - touched)
+        self.whole_free: Ints = self._untouched(EVERY_ROW)
+
+    def _untouched(self, rows: Ints | slice) -> Ints:
+        """Cards that can be given whole on these rows."""
+        fleet, used = self.fleet, self.card_users[rows] > 0
+        untouched = (fleet.card_usable[rows] & ~used).sum(axis=1)
+        touched = used.sum(axis=1) + self.lost_users[rows]
+        return np.asarray(np.minimum(untouched, fleet.allocatable_cards[rows] - touched), dtype=np.int64)
+
+    def reload(self, fleet: Fleet, rows: Sequence[int], held: Iterable[Held]) -> None:
+        """These rows anew: as the fleet has them, with everything that is held there, and nothing else. No change is under way.
+
+        ``fleet`` is the room's own, or one that was renewed from it; another one's derived values are forgotten.
+        """
+        if self._journal:
+            raise ValueError(f"{len(self._journal)} changes of the room are not rolled back; reload needs none")
+        if fleet is not self.fleet:
+            self.fleet = fleet
+            self.forget()
+            if self.neighbours is not None:
+                self.neighbours.fleet = fleet
+        where = np.asarray(rows, dtype=np.int64)
+        usable = fleet.card_usable[where]
+        self.free[where] = fleet.total[where]
+        self.card_memory[where] = np.where(usable, fleet.card_memory[where], 0)
+        self.card_core[where] = np.where(usable, fleet.card_core[where], 0)
+        self.card_users[where] = 0
+        self.lost_users[where] = 0
+        for row in rows:
+            self.ports.pop(row, None)
+        if self.neighbours is not None:
+            for counts in self.neighbours.counts.values():
+                counts[where] = 0
+        self._load(held)
+        self.whole_free[where] = self._untouched(where)
+        self.changed.extend(rows)
+
+    def forget(self) -> None:
+        """Forget what was derived, so that it does not grow without end in a room that is kept."""
+        self.changed.clear()
+        self.derived.clear()
+        self.scores.clear()
+
+    def as_of(self, mark: int) -> "Room":
+        """A room of its own, as this one was at the mark."""
+        room = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, np.ndarray):
+                setattr(room, name, value.copy())
+        room.ports = dict(self.ports)
+        room.neighbours = self.neighbours.copy() if self.neighbours is not None else None
+        room._journal, room.changed = list(self._journal), []  # noqa: SLF001  (one of our own)
+        room.derived, room.scores = {}, {}
+        room.rollback(mark)
+        return room
 
     @classmethod
     def of(cls, snapshot: Snapshot, fleet: Fleet | None = None) -> "Room":

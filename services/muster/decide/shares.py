@@ -18,7 +18,7 @@ from muster.decide.room import HOLDING, Room
 from muster.model.gangs import Gang
 from muster.model.pods import CardUse, Request
 from muster.model.snapshot import Snapshot
-from muster.model.units import ONE_CARD, NodeName, QueueName
+from muster.model.units import ONE_CARD, NodeName, QueueName, RoleName
 from muster.model.workloads import Queue, QueueState
 
 Amounts = dict[str, int]
@@ -237,14 +237,9 @@ class Tree:
 def tree_of(snapshot: Snapshot, room: Room) -> Tree:
     """The queues with their usage: every member that holds room, and every hold of an open entry."""
     tree = Tree(snapshot.queues)
-    queue_of: dict[str, QueueName] = {}
     for gang in snapshot.gangs:
-        queue_of[gang.key] = gang.queue
-        _charge_gang(tree, gang, room.fleet)
-    for hold in snapshot.holds:
-        queue = queue_of.get(hold.gang)
-        if queue is not None:
-            tree.charge(queue, charge_at(room.fleet, hold.request, hold.node, hold.cards))
+        tree.charge(gang.queue, gang_charge(gang, room.fleet))
+    charge_holds(tree, snapshot, room.fleet)
     if any(queue.guarantee for queue in snapshot.queues):
         total = total_of(room.fleet)
         for occupant in snapshot.occupants:
@@ -253,9 +248,20 @@ def tree_of(snapshot: Snapshot, room: Room) -> Tree:
     return tree
 
 
-def _charge_gang(tree: Tree, gang: Gang, fleet: Fleet) -> None:
+def charge_holds(tree: Tree, snapshot: Snapshot, fleet: Fleet) -> None:
+    """Charge what open entries hold apart from members; what is held for a gang that is gone is nobody's usage."""
+    queue_of = {gang.key: gang.queue for gang in snapshot.gangs} if snapshot.holds else {}
+    for hold in snapshot.holds:
+        queue = queue_of.get(hold.gang)
+        if queue is not None:
+            tree.charge(queue, charge_at(fleet, hold.request, hold.node, hold.cards))
+
+
+def gang_charge(gang: Gang, fleet: Fleet) -> Amounts:
+    """What a gang is charged for all its members that hold room."""
+    charge: Amounts = {}
     requests = {role.name: role.shape.request for role in gang.roles}
-    plain: dict[str, int] = defaultdict(int)
+    plain: dict[RoleName, int] = defaultdict(int)
     for member in gang.members:
         if member.node is None or member.state not in HOLDING:
             continue
@@ -265,13 +271,22 @@ def _charge_gang(tree: Tree, gang: Gang, fleet: Fleet) -> None:
         if request.share is None:
             plain[member.role] += 1
         else:
-            tree.charge(gang.queue, charge_at(fleet, request, member.node, member.cards))
+            add(charge, charge_at(fleet, request, member.node, member.cards))
     for role, count in plain.items():
-        tree.charge(gang.queue, base_charge(requests[role]), count)  # type: ignore[index]
+        add(charge, base_charge(requests[role]), count)
+    return charge
 
 
 def total_of(fleet: Fleet) -> Amounts:
     """What the whole cluster offers, by resource."""
+    known = fleet.memo.get("total")
+    if known is None:
+        known = fleet.memo["total"] = _total_of(fleet)
+    assert isinstance(known, dict)
+    return dict(known)
+
+
+def _total_of(fleet: Fleet) -> Amounts:
     ready = fleet.ready
     total: Amounts = {name: int(fleet.total[ready, column].sum()) for name, column in fleet.dimensions.items()}
     del total["pods"]

@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import msgspec
 import numpy as np
 
-from muster.decide.asks import Ask, asks_of
+from muster.decide.asks import Ask
+from muster.decide.basis import Basis, Start, start_of
 from muster.decide.explain import Explainer
 from muster.decide.fleet import Fleet, Mask
 from muster.decide.memory import CoreMemory, mix_key, requests_seen, shape_key, without_cards_aside, without_expired
@@ -16,12 +17,12 @@ from muster.decide.placement.fragmentation import mix_of
 from muster.decide.placement.solver import Solve, solve_here
 from muster.decide.placement.validate import validate
 from muster.decide.reasons import Reason
-from muster.decide.room import Room, held_by
+from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held, hold_of
 from muster.decide.scheduling.nominated import freeing, hold_nominated
 from muster.decide.scheduling.repair import repair
 from muster.decide.scheduling.state import Round, least_charge
-from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of, tree_of
+from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of
 from muster.model.instructions import Instruction, Place
 from muster.model.pods import Shape
 from muster.model.policy import Policy
@@ -44,23 +45,32 @@ def decide(
     *,
     solve: Solve = solve_here,
     fleet: Fleet | None = None,
+    basis: Basis | None = None,
 ) -> Decision:
     """Decide what starts, and say of everything else why it waits.
 
-    ``fleet`` may be given by a caller that kept it from the last decision: it must be of the same nodes and levels.
+    ``fleet`` may be given by a caller that kept it from the last decision: it must be of the same nodes and levels. ``basis``
+    may be given by one that keeps more, and noted there what changed since the last snapshot; the fleet is its own then.
     ``solve`` carries out one CP-SAT call; the shell passes its own to be able to stop it.
     """
     nodes = without_cards_aside(snapshot.nodes, memory, now)
     if nodes is not snapshot.nodes:
         snapshot, fleet = msgspec.structs.replace(snapshot, nodes=nodes), None
-    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes)
-    held = tuple(held_by(snapshot))
-    room = Room(fleet, held)
-    tree = tree_of(snapshot, room)
-    asks = asks_of(snapshot.gangs)
+    if basis is None:
+        return _decided(start_of(snapshot, fleet), snapshot, memory, now, policy, solve=solve)
+    try:
+        return _decided(basis.start(snapshot), snapshot, memory, now, policy, solve=solve)
+    finally:
+        basis.give_back()
+
+
+def _decided(
+    start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, solve: Solve
+) -> Decision:
+    fleet, room, empty, tree, asks = start
+    before = room.mark()
     holds = {key: hold for key, ask in asks.items() if (hold := hold_of(ask, tree, memory, now)) is not None}
     free = [ask for key, ask in asks.items() if key not in holds and ask.waiting]
-    empty = Room(fleet)
     hopeful = [ask for ask in free if fits_empty(empty, ask)]
 
     set_shares(tree, total_of(fleet), demand_of(fleet, tree, hopeful))
@@ -75,7 +85,7 @@ def decide(
 
     places, rejected = _places(work, snapshot)
     started = {place.gang for place in places}
-    explainer = Explainer(work, held=held, empty=empty)
+    explainer = Explainer(work, before=before, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
     pending = explainer.pending(waiting, holds | rejected)
     memory = msgspec.structs.replace(

@@ -1,0 +1,390 @@
+"""The join of STATE into a snapshot, kept up to date: what `muster.decide.gangs.build_snapshot` makes of everything, by what changed.
+
+    pod ──► its gang is made anew (members of unchanged pods are kept), or its occupant
+    PodGroup, workload, namespace, claim … ──► the gangs that look at it
+    LEDGER view ──► the gangs whose entries opened or closed, the holds of their slots
+    terms between pods begin or cease to matter ──► everything
+
+`snapshot` does the work for whatever changed since the last one; `take_changes` tells it to those who derive more from it.
+"""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from muster.decide.commitments import Kind, LedgerView, OpenEntry
+from muster.decide.gangs import Seen, bare_gang, gang_of, is_foreign, member_of, member_state, occupant_of
+from muster.decide.neighbours import Asked, Labelled
+from muster.decide.ordered import Ordered
+from muster.decide.promises import Promises
+from muster.decide.surroundings import Surroundings
+from muster.decide.terms import Terms
+from muster.model.gangs import Gang, Member, MemberState
+from muster.model.nodes import Node
+from muster.model.pods import Phase, Pod
+from muster.model.policy import Policy
+from muster.model.snapshot import Hold, Occupant, Snapshot
+from muster.model.units import GangKey, PodUid
+from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
+
+Place = tuple[int, float, str, str]
+"""Where something stands in its list: sort of thing, creation, key, uid."""
+
+
+class Changes(NamedTuple):
+    """What differs from the last snapshot; None: it is gone."""
+
+    gangs: dict[Place, Gang | None]
+    occupants: dict[Place, Occupant | None]
+    holds: dict[PodUid, Hold | None]
+    everything: bool
+    """All there is is told, as if nothing had been there."""
+
+
+class Join:
+    """STATE and the LEDGER's view as gangs, occupants and holds; see the module."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._pods: dict[str, Pod] = {}
+        self._by_uid: dict[PodUid, Pod] = {}
+        self._members: dict[GangKey, dict[str, Pod]] = {}
+        self._unsorted: set[GangKey] = set()
+        self._groups: dict[GangKey, PodGroup] = {}
+        self._owned: dict[str, set[GangKey]] = {}
+        """Gangs by the uid of the workload that owns their PodGroup."""
+        self._classes: dict[str, PriorityClass] = {}
+        self._closing: set[str] = set()
+        self._workloads: dict[str, str] = {}
+        """Uids of workloads that are being deleted, by their key."""
+        self._ending: set[str] = set()
+        self._around: dict[str, dict[str, Any]] = {
+            "hypernode": {},
+            "claim": {},
+            "volume": {},
+            "storageclass": {},
+        }
+        self._nodes: Ordered[str, Node] = Ordered()
+        self._queues: Ordered[str, Queue] = Ordered()
+        self._gangs: Ordered[Place, Gang] = Ordered()
+        self._occupants: Ordered[Place, Occupant] = Ordered()
+        self._holds: Ordered[str, Hold] = Ordered()
+        self._placed_at: dict[str, Place] = {}
+        """Where the occupant or the bare gang of a pod stands, by the pod's key."""
+        self._made: dict[PodUid, tuple[Pod, Hold | None, str, Member]] = {}
+        self._terms = Terms(self._policy.scheduler_names)
+        self._seen = Seen(Surroundings(), Labelled(None))
+        self._promises = Promises(self._by_uid)
+        self.unstarted: dict[PodUid, GangKey] = {}
+        """Pods of ours that are bound and have not started, with their gangs."""
+        self._dirty_gangs: set[GangKey] = set()
+        self._dirty_pods: set[str] = set()
+        self._dirty_uids: set[PodUid] = set()
+        self._changes = Changes({}, {}, {}, everything=True)
+        self._stale = True
+        """What stands around pods changed."""
+
+    # --- changes of STATE --------------------------------------------------------------------------------------------
+
+    def change(self, kind: str, key: str, value: Any) -> None:
+        """An object of STATE is now so; None: it is gone. Kinds that a snapshot does not look at are passed over."""
+        match kind:
+            case "pod":
+                self._change_pod(key, value)
+            case "podgroup":
+                self._change_group(GangKey(key), value)
+            case "node":
+                if value is None:
+                    self._nodes.drop(key)
+                else:
+                    self._nodes.put(key, value)
+            case "queue":
+                if value is None:
+                    self._queues.drop(key)
+                else:
+                    self._queues.put(key, value)
+            case "workload":
+                self._change_workload(key, value)
+            case "namespace":
+                self._change_namespace(key, value)
+            case "priorityclass":
+                if value is None:
+                    self._classes.pop(key, None)
+                else:
+                    self._classes[key] = value
+                self._dirty_gangs.update(self._groups)
+            case "hypernode" | "claim" | "volume" | "storageclass":
+                if value is None:
+                    self._around[kind].pop(key, None)
+                else:
+                    self._around[kind][key] = value
+                self._change_surroundings(kind)
+            case _:
+                pass
+
+    def _change_pod(self, key: str, after: Pod | None) -> None:
+        before = self._pods.get(key)
+        if before is after:
+            return
+        self._terms.change(key, before, after)
+        if before is not None:
+            self._unlearn(key, before, after)
+        if after is not None:
+            self._learn(key, before, after)
+
+    def _unlearn(self, key: str, before: Pod, after: Pod | None) -> None:
+        self._touch(key, before)
+        if after is None:
+            del self._pods[key]
+        if (after is None or after.uid != before.uid) and self._by_uid.get(before.uid) is before:
+            del self._by_uid[before.uid]
+            self._made.pop(before.uid, None)
+            self.unstarted.pop(before.uid, None)
+            self._promises.moved(before.uid)
+        gang = self._gang_key(before)
+        if gang is not None and (after is None or self._gang_key(after) != gang):
+            mine = self._members[gang]
+            del mine[key]
+            if not mine:
+                del self._members[gang]
+
+    def _learn(self, key: str, before: Pod | None, after: Pod) -> None:
+        self._pods[key] = self._by_uid[after.uid] = after
+        self._touch(key, after)
+        gang = self._gang_key(after)
+        if gang is not None:
+            mine = self._members.setdefault(gang, {})
+            if key not in mine or before is None or (before.created, before.uid) != (after.created, after.uid):
+                self._unsorted.add(gang)
+            mine[key] = after
+        if gang is not None and after.node is not None and after.phase is Phase.PENDING and not after.terminating:
+            self.unstarted[after.uid] = gang
+        else:
+            self.unstarted.pop(after.uid, None)
+
+    def _touch(self, key: str, pod: Pod) -> None:
+        gang = self._gang_key(pod)
+        if gang is not None:
+            self._dirty_gangs.add(gang)
+        else:
+            self._dirty_pods.add(key)
+        if pod.uid in self._promises:
+            self._dirty_uids.add(pod.uid)
+            self._promises.moved(pod.uid)
+
+    def _is_ours(self, pod: Pod) -> bool:
+        return pod.scheduler_name in self._policy.scheduler_names
+
+    def _gang_key(self, pod: Pod) -> GangKey | None:
+        return pod.gang if self._is_ours(pod) else None
+
+    def _change_group(self, key: GangKey, after: PodGroup | None) -> None:
+        before = self._groups.pop(key, None)
+        if before is not None and before.owner is not None:
+            owned = self._owned.get(before.owner.uid, set())
+            owned.discard(key)
+            if not owned:
+                self._owned.pop(before.owner.uid, None)
+        if after is not None:
+            self._groups[key] = after
+            if after.owner is not None:
+                self._owned.setdefault(after.owner.uid, set()).add(key)
+        self._dirty_gangs.add(key)
+
+    def _change_workload(self, key: str, after: Workload | None) -> None:
+        before = self._workloads.pop(key, None)
+        uid = after.uid if after is not None and after.terminating else None
+        if uid is not None:
+            self._workloads[key] = uid
+        if uid == before:
+            return
+        for one in (before, uid):
+            if one is not None:
+                self._ending.discard(one) if one == before else self._ending.add(one)
+                self._dirty_gangs.update(self._owned.get(one, ()))
+
+    def _change_namespace(self, key: str, after: Namespace | None) -> None:
+        closes = after is not None and after.terminating
+        if closes == (key in self._closing):
+            return
+        if closes:
+            self._closing.add(key)
+        else:
+            self._closing.discard(key)
+        prefix = f"{key}/"
+        self._dirty_gangs.update(gang for gang in (*self._groups, *self._members) if gang.startswith(prefix))
+
+    def _change_surroundings(self, kind: str) -> None:
+        self._stale = True
+        if kind == "hypernode":
+            return
+        for key, pod in self._terms.mounting.items():
+            self._touch(key, pod)
+
+    # --- the LEDGER --------------------------------------------------------------------------------------------------
+
+    def follow(self, view: LedgerView) -> None:
+        """The LEDGER is now so."""
+        gangs, uids = self._promises.follow(view)
+        self._dirty_gangs |= gangs
+        for uid in uids:
+            self._dirty_uids.add(uid)
+            pod = self._by_uid.get(uid)
+            gang = self._gang_key(pod) if pod is not None else None
+            if gang is not None:
+                self._dirty_gangs.add(gang)
+
+    # --- snapshots ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> Snapshot:
+        """Everything a decision looks at, now."""
+        self._complete()
+        for gang in self._dirty_gangs:
+            self._remake_gang(gang)
+        for key in self._dirty_pods:
+            self._remake_pod(key)
+        for uid in self._dirty_uids:
+            self._remake_hold(uid)
+        self._dirty_gangs.clear()
+        self._dirty_pods.clear()
+        self._dirty_uids.clear()
+        return Snapshot(
+            nodes=self._nodes.all(),
+            queues=self._queues.all(),
+            gangs=self._gangs.all(),
+            occupants=self._occupants.all(),
+            holds=self._holds.all(),
+            topology_levels=self._policy.topology_levels,
+            hypernodes=self._seen.around.hypernodes,
+            pod_terms=self._asked is not None,
+        )
+
+    def take_changes(self, *, everything: bool = False) -> Changes:
+        """What the last snapshot differs in from the one at the last call; ``everything``: all that is in it."""
+        changes, self._changes = self._changes, Changes({}, {}, {}, everything=False)
+        if not (everything or changes.everything):
+            return changes
+        holds: dict[PodUid, Hold | None] = {hold.uid: hold for hold in self._holds}
+        return Changes(dict(self._gangs.items()), dict(self._occupants.items()), holds, everything=True)
+
+    @property
+    def _asked(self) -> Asked | None:
+        return self._seen.labelled.asked
+
+    def _complete(self) -> None:
+        """What stands around pods, and which terms between them matter, before anything is made anew."""
+        if self._stale:
+            self._stale = False
+            around = self._around
+            self._seen = self._seen._replace(
+                around=Surroundings(
+                    hypernodes=tuple(one for _, one in sorted(around["hypernode"].items())),
+                    claims=around["claim"],
+                    volumes=around["volume"],
+                    storage_classes=around["storageclass"],
+                )
+            )
+        asked = self._terms.asked()
+        if asked != self._asked:
+            self._seen = self._seen._replace(labelled=Labelled(asked))
+            self._made.clear()
+            self._dirty_gangs.update(self._groups, self._members)
+            self._dirty_pods.update(key for key, pod in self._pods.items() if self._gang_key(pod) is None)
+            self._changes = self._changes._replace(everything=True)
+
+    def _remake_gang(self, key: GangKey) -> None:
+        place: Place = (1, 0.0, key, "")
+        group, mine = self._groups.get(key), self._members.get(key)
+        if group is None and not mine:
+            if self._gangs.drop(place) is not None:
+                self._changes.gangs[place] = None
+            return
+        if mine and key in self._unsorted:
+            mine = self._members[key] = dict(
+                sorted(mine.items(), key=lambda item: (item[1].created, item[1].key, item[1].uid))
+            )
+        self._unsorted.discard(key)
+        gang = gang_of(
+            key,
+            group,
+            tuple(mine.values()) if mine else (),
+            self._promises.holds,
+            self._classes,
+            policy=self._policy,
+            closing=self._closing,
+            ending=self._ending,
+            seen=self._seen,
+            member=self._member,
+        )
+        self._changes.gangs[place] = gang = being_carried_out(gang, self._promises.entries.get(key))
+        self._gangs.put(place, gang)
+
+    def _member(self, pod: Pod, hold: Hold | None, asked: Asked | None, part: str) -> Member:
+        known = self._made.get(pod.uid)
+        if known is not None and known[0] is pod and known[1] is hold and known[2] == part:
+            return known[3]
+        member = member_of(pod, hold, asked, part)
+        self._made[pod.uid] = (pod, hold, part, member)
+        return member
+
+    def _remake_pod(self, key: str) -> None:
+        """The occupant, or the gang without a PodGroup, that a pod makes; members of gangs make neither."""
+        stood = self._placed_at.pop(key, None)
+        if stood is not None:
+            if stood[0]:
+                self._occupants.drop(stood)
+                self._changes.occupants[stood] = None
+            else:
+                self._gangs.drop(stood)
+                self._changes.gangs[stood] = None
+        pod = self._pods.get(key)
+        if pod is None or self._gang_key(pod) is not None:
+            return
+        ours = self._is_ours(pod)
+        if ours and not pod.holds_room:
+            if not pod.finished and not pod.terminating:
+                place: Place = (0, pod.created, pod.key, pod.uid)
+                gang = self._changes.gangs[place] = bare_gang(pod, self._policy, self._seen)
+                self._gangs.put(place, gang)
+                self._placed_at[key] = place
+            return
+        if ours and pod.node is not None:
+            self._occupy(3, pod, occupant_of(pod, pod.node, self._asked))
+        elif not is_foreign(pod, self._policy):
+            return
+        elif pod.node is not None:
+            self._occupy(1, pod, occupant_of(pod, pod.node, self._asked))
+        elif pod.nominated_node is not None and not pod.finished:
+            self._occupy(2, pod, occupant_of(pod, pod.nominated_node, self._asked, promised=True))
+
+    def _occupy(self, sort: int, pod: Pod, occupant: Occupant) -> None:
+        place: Place = (sort, pod.created, pod.key, pod.uid)
+        self._changes.occupants[place] = occupant
+        self._occupants.put(place, occupant)
+        self._placed_at[pod.key] = place
+
+    def _remake_hold(self, uid: PodUid) -> None:
+        hold = self._promises.holds.get(uid)
+        pod = self._by_uid.get(uid)
+        member = pod is not None and self._gang_key(pod) is not None
+        if hold is not None and not (member and pod is not None and member_state(pod, hold) is MemberState.ASSUMED):
+            self._holds.put(uid, hold)
+            self._changes.holds[uid] = hold
+        elif self._holds.drop(uid) is not None:
+            self._changes.holds[uid] = None
+
+
+def being_carried_out(gang: Gang, entry: OpenEntry | None) -> Gang:
+    """The gang, held while its last placement is being carried out or taken back."""
+    if entry is None or gang.hold:
+        return gang
+    message = (
+        "its last placement is being carried out"
+        if entry.kind is Kind.BIND
+        else f"its last placement is being taken back: {entry.message or entry.reason}"
+    )
+    return msgspec.structs.replace(gang, hold="BINDING", hold_message=message)
