@@ -26,7 +26,6 @@ from muster.model.topology import (
     HyperNode,
     level_keys,
     level_name,
-    value_at,
 )
 
 Ints = npt.NDArray[np.int64]
@@ -79,7 +78,7 @@ class Levels(NamedTuple):
 def levels_of(nodes: Sequence[Node], entries: Iterable[str], hypernodes: Sequence[HyperNode] = ()) -> Levels:
     """The levels of these nodes (rows in this order). ``entries``: the policy's levels, widest first."""
     present = {key for node in nodes for key in node.labels}
-    labels = _label_levels(nodes, [entry for entry in entries if not present.isdisjoint(level_keys(entry))])
+    labels = _label_levels(nodes, [entry for entry in entries if not present.isdisjoint(level_keys(entry))], present)
     cliques = [
         _level(name, {name, *keys}, [next((n.labels[key] for key in keys if key in n.labels), None) for n in nodes])
         for name, keys in DIMENSION_KEYS.items()
@@ -108,8 +107,8 @@ def _coded(
     return Level(name, frozenset(asked_as), tuple(domain_of), codes, tier)
 
 
-def _label_levels(nodes: Sequence[Node], entries: Sequence[str]) -> list[Level]:
-    values = [[value_at(node.labels, entry) for node in nodes] for entry in entries]
+def _label_levels(nodes: Sequence[Node], entries: Sequence[str], present: set[str]) -> list[Level]:
+    values = [_values(nodes, [key for key in level_keys(entry) if key in present]) for entry in entries]
     levels = []
     for depth, entry in enumerate(entries):
         chain = [list(column) for column in values[: depth + 1]]
@@ -122,8 +121,18 @@ def _label_levels(nodes: Sequence[Node], entries: Sequence[str]) -> list[Level]:
     return levels
 
 
+def _values(nodes: Sequence[Node], keys: Sequence[str]) -> list[str | None]:
+    """The value of every node: that of the first of these keys that it carries."""
+    values = [node.labels.get(keys[0]) for node in nodes]
+    for key in keys[1:]:
+        values = [node.labels.get(key) if value is None else value for node, value in zip(nodes, values, strict=True)]
+    return values
+
+
 def _inherit(chain: list[list[str | None]], upper: int) -> None:
     """Fill a missing value of a level when all nodes with the same next narrower value agree on it."""
+    if None not in chain[upper]:
+        return
     seen: dict[str, set[str]] = {}
     for value, below in zip(chain[upper], chain[upper + 1], strict=True):
         if below is not None and value is not None:
