@@ -7,7 +7,8 @@ from typing import Any
 from muster.cli.connection import add_json
 
 EPILOG = """examples:
-  muster scenario question.yaml
+  muster scenario question.yaml                     what happens to each job (docs/scenarios.md tells the format)
+  muster scenario tests/scenarios/files -v
   muster scenario tests/scenarios/files --json
 """
 
@@ -22,6 +23,7 @@ def add(subparsers: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("paths", nargs="+", type=Path, metavar="FILE|DIR", help="scenario files, or folders of them")
+    parser.add_argument("--verbose", "-v", action="store_true", help="what happens to each job, also for many files")
     add_json(parser)
     parser.set_defaults(run=run)
 
@@ -30,4 +32,5 @@ def run(arguments: argparse.Namespace) -> int:
     """Run them; 0 only when all pass."""
     from muster.scenarios.report import main
 
-    return main([*(["--json"] if arguments.json else []), *(str(path) for path in arguments.paths)])
+    options = [f"--{name}" for name in ("json", "verbose") if getattr(arguments, name)]
+    return main([*options, *(str(path) for path in arguments.paths)])

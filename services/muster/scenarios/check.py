@@ -105,7 +105,7 @@ def _born_broken(outcome: Outcome, key: str) -> bool:
     """Whether the job ran below its minimum at the start already."""
     job = key.removeprefix(f"{NAMESPACE}/")
     running = [one for one in outcome.scenario.running if one.job == job and not one.terminating]
-    return bool(running) and sum(t.replicas for one in running for t in one.tasks) < running[0].min_available
+    return bool(running) and sum(t.replicas for one in running for t in one.tasks) < (running[0].min_available or 0)
 
 
 def _evicted(outcome: Outcome, expect: EvictedExpect) -> list[str]:

@@ -1,16 +1,20 @@
 """The scenario file: one cluster, its queues, running and pending jobs, and what must come of them.
 
 Loading is strict: a key that is not known, a wrong type or a name that refers to nothing is an error that says where it
-stands (``file: path: what is wrong``). Quantities are those of Kubernetes; a card count of a queue may be a fraction.
+stands (``file:line: path: what is wrong``), and all of them are told at once. Quantities are those of Kubernetes; a card count
+of a queue may be a fraction. What a question need not say has a default: see the fields, and `completed`.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import yaml
+from msgspec import Meta
 
+from muster.decide.field_problems import field_problems
+from muster.decide.spelling import meant, quantity_doubt
 from muster.model.quantity import QuantityError, to_bytes, to_milli_cpu, to_units
 from muster.model.units import ONE_CARD
 
@@ -18,6 +22,11 @@ AREAS = (
     "gang", "priority", "preempt", "reclaim", "fairshare", "quota", "binpack", "topology", "fractional-gpu", "elastic",
     "backfill", "consolidation", "node-selection", "idle",
 )  # fmt: skip
+
+QUESTION = "question"
+"""The area of a file that names none."""
+DEFAULT_QUEUE = "default"
+DEFAULT_CARD_MIB = 81_920
 
 Quantity = str | int | float
 
@@ -42,10 +51,11 @@ class NodeForm(Strict, frozen=True):
     """A node."""
 
     name: str
-    cpu: Quantity
-    memory: Quantity
-    gpus: int
-    gpu_memory_mib: int = 0
+    cpu: Quantity = "128"
+    memory: Quantity = "2Ti"
+    gpus: Annotated[int, Meta(ge=0, le=1024)] = 0
+    gpu_memory_mib: Annotated[int, Meta(ge=0)] = 0
+    """Of one card; 81920 when not given."""
     gpu_model: str = ""
     labels: dict[str, str] = {}
     taints: tuple[TaintForm, ...] = ()
@@ -96,9 +106,9 @@ class TolerationForm(Strict, frozen=True):
 class TaskForm(Strict, frozen=True):
     """A role: replicas with one request; where they run, for running jobs."""
 
-    role: str
-    replicas: int
-    requests: RequestForm
+    role: str = "worker"
+    replicas: Annotated[int, Meta(ge=0)] = 1
+    requests: RequestForm = RequestForm()
     min_available: int = 0
     node: str | None = None
     nodes: tuple[str, ...] = ()
@@ -116,12 +126,14 @@ class JobForm(Strict, frozen=True):
     """A running or pending job."""
 
     job: str
-    queue: str
-    priority: int
-    preemptible: bool
-    min_available: int
     tasks: tuple[TaskForm, ...]
-    submit_order: int = 0
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    preemptible: bool = True
+    min_available: int | None = None
+    """All its pods when not given."""
+    submit_order: int | None = None
+    """As the jobs stand in the file when not given."""
     topology: TopologyForm = TopologyForm()
     node_selector: dict[str, str] = {}
     tolerations: tuple[TolerationForm, ...] = ()
@@ -187,15 +199,17 @@ class Expect(Strict, frozen=True):
 class Scenario(Strict, frozen=True):
     """One file."""
 
-    id: str
-    area: str
-    about: str
     nodes: tuple[NodeForm, ...]
-    queues: tuple[QueueForm, ...]
-    running: tuple[JobForm, ...]
     pending: tuple[JobForm, ...]
-    expect: Expect
-    confidence: Literal["certain", "likely"]
+    id: str = ""
+    """The file's name when not given."""
+    area: str = QUESTION
+    about: str = ""
+    queues: tuple[QueueForm, ...] = ()
+    """One queue ``default`` when none is given."""
+    running: tuple[JobForm, ...] = ()
+    expect: Expect = Expect()
+    confidence: Literal["certain", "likely"] = "likely"
     source: str = ""
     topology_levels: tuple[str, ...] = ()
     notes: str = ""
@@ -215,21 +229,49 @@ def load(path: Path) -> Scenario:
         raise ScenarioError(f"{path}{line}: not YAML: {getattr(error, 'problem', error)}") from error
     except (OSError, UnicodeDecodeError) as error:
         raise ScenarioError(f"{path}: cannot be read: {error}") from error
-    try:
-        scenario = msgspec.convert(data, Scenario)
-    except msgspec.ValidationError as error:
-        text, _, place = str(error).partition(" - at ")
-        raise ScenarioError(f"{path}{_line_of(path, place)}: {place.strip('`') or 'top level'}: {text}") from error
-    problems = list(_problems(scenario))
-    if problems:
-        raise ScenarioError(f"{path}: " + "; ".join(problems))
+    if not isinstance(data, dict):
+        raise ScenarioError(f"{path}: no scenario: give at least nodes and pending (see docs/scenarios.md)")
+    if wrong := field_problems(data, Scenario):
+        lines = [f"{path}{_line_of(path, problem.field)}: {problem.field}: {problem.message}" for problem in wrong]
+        raise ScenarioError("\n".join(lines))
+    scenario = completed(msgspec.convert(data, Scenario), name=path.stem)
+    if problems := list(dict.fromkeys(_problems(scenario))):
+        raise ScenarioError("\n".join(f"{path}: {problem}" for problem in problems))
     return scenario
 
 
+def completed(scenario: Scenario, *, name: str) -> Scenario:
+    """The scenario with what a question need not say: its id, a queue, the memory of cards, minimums and the order of jobs."""
+    replicas: dict[str, int] = {}
+    for job in (*scenario.running, *scenario.pending):
+        replicas[job.job] = replicas.get(job.job, 0) + sum(task.replicas for task in job.tasks)
+
+    def whole(job: JobForm, order: int) -> JobForm:
+        return msgspec.structs.replace(
+            job,
+            min_available=replicas[job.job] if job.min_available is None else job.min_available,
+            submit_order=order if job.submit_order is None else job.submit_order,
+        )
+
+    return msgspec.structs.replace(
+        scenario,
+        id=scenario.id or name,
+        nodes=tuple(
+            msgspec.structs.replace(node, gpu_memory_mib=DEFAULT_CARD_MIB)
+            if node.gpus and not node.gpu_memory_mib
+            else node
+            for node in scenario.nodes
+        ),
+        queues=scenario.queues or (QueueForm(name=DEFAULT_QUEUE),),
+        running=tuple(whole(job, 0) for job in scenario.running),
+        pending=tuple(whole(job, number) for number, job in enumerate(scenario.pending, start=1)),
+    )
+
+
 def _line_of(path: Path, place: str) -> str:
-    """The line of a place such as ``$.nodes[2].cpu``, as ``:12``; empty when it cannot be told."""
+    """The line of a place such as ``nodes[2].cpu``, as ``:12``; empty when it cannot be told."""
     node: Any = yaml.compose(path.read_text(encoding="utf-8"))
-    for part in place.strip("`$").replace("[", ".[").split("."):
+    for part in place.replace("[", ".[").split("."):
         if not part or node is None:
             continue
         if part.startswith("[") and isinstance(node, yaml.SequenceNode) and part[1:-1].isdigit():
@@ -244,8 +286,8 @@ def _line_of(path: Path, place: str) -> str:
 
 def _problems(scenario: Scenario) -> list[str]:
     problems: list[str] = []
-    if scenario.area not in AREAS:
-        problems.append(f"area {scenario.area!r} is not one of {', '.join(AREAS)}")
+    if scenario.area not in {*AREAS, QUESTION}:
+        problems.append(f"area {scenario.area!r} is not one of {', '.join(AREAS)}{meant(scenario.area, AREAS)}")
     nodes = {node.name for node in scenario.nodes}
     queues = {queue.name for queue in scenario.queues}
     jobs = {job.job for job in (*scenario.running, *scenario.pending)}
@@ -256,11 +298,21 @@ def _problems(scenario: Scenario) -> list[str]:
         if queue.parent is not None and queue.parent not in queues:
             problems.append(f"queue {queue.name}: parent {queue.parent} does not exist")
         problems += _amount_problems(queue)
+    for node in scenario.nodes:
+        problems += _quantity_problems(f"node {node.name}", {"cpu": node.cpu, "memory": node.memory})
     for job in (*scenario.running, *scenario.pending):
         if job.queue not in queues:
-            problems.append(f"job {job.job}: queue {job.queue} does not exist")
+            problems.append(f"job {job.job}: queue {job.queue} does not exist{meant(job.queue, queues)}")
+        if not sum(task.replicas for task in job.tasks):
+            problems.append(f"job {job.job}: has no pods; give it a task with replicas")
         for task in job.tasks:
-            problems += [f"job {job.job}: node {name} does not exist" for name in task.placed_on if name not in nodes]
+            requests = {"cpu": task.requests.cpu, "memory": task.requests.memory}
+            problems += _quantity_problems(f"job {job.job}: requests", requests)
+            problems += [
+                f"job {job.job}: node {name} does not exist{meant(name, nodes)}"
+                for name in task.placed_on
+                if name not in nodes
+            ]
             for wish in (task.topology, job.topology):
                 problems += [
                     f"job {job.job}: level {level} is not in topology_levels"
@@ -269,7 +321,9 @@ def _problems(scenario: Scenario) -> list[str]:
                 ]
     for job in scenario.running:
         problems += [
-            f"job {job.job}: {len(task.placed_on)} nodes for {task.replicas} replicas of {task.role}"
+            f"job {job.job}: it runs, so say where: node (or nodes, one for each replica) of role {task.role}"
+            if not task.placed_on
+            else f"job {job.job}: {len(task.placed_on)} nodes for {task.replicas} replicas of {task.role}"
             for task in job.tasks
             if len(task.placed_on) != task.replicas
         ]
@@ -283,7 +337,32 @@ def _problems(scenario: Scenario) -> list[str]:
     problems += [f"expect: job {name} does not exist" for name in sorted(named - jobs)]
     problems += [f"expect: job {name} is not pending" for name in sorted({*expect.placed, *expect.pending} - pending)]
     problems += [f"expect: node {name} does not exist" for name in sorted({*expect.cards.free_cards} - nodes)]
+    return [*problems, *_empty_expectations(expect)]
+
+
+def _empty_expectations(expect: Expect) -> list[str]:
+    """Expectations that hold whatever happens: whoever wrote them meant something else."""
+    problems = []
+    for job, placed in expect.placed.items():
+        says = placed.all or placed.count is not None or placed.min or placed.roles or placed.domains
+        if not says:
+            problems.append(
+                f"expect.placed.{job} says nothing: give all: true, count (exactly so many pods) or min (at least so many); "
+                "a job that must wait belongs into expect.pending"
+            )
+        problems += [
+            f"expect.placed.{job}.roles.{role} says nothing: give all: true, count, min, on or same"
+            for role, wanted in placed.roles.items()
+            if not (wanted.all or wanted.count is not None or wanted.min or wanted.on or wanted.same)
+        ]
+    evicted = expect.evicted
+    if evicted is not None and evicted == EvictedExpect():
+        problems.append("expect.evicted says nothing: give none: true, exactly, any_of, count, pods, roles or not")
     return problems
+
+
+def _quantity_problems(where: str, amounts: dict[str, Quantity]) -> list[str]:
+    return [f"{where}: {name}: {doubt}" for name, value in amounts.items() if (doubt := quantity_doubt(str(value)))]
 
 
 def _twice(names: Sequence[str], what: str) -> list[str]:

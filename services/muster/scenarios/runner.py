@@ -62,6 +62,11 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     role: str
     cause: str
+    pod: str = ""
+    node: str = ""
+    cards: tuple[CardUse, ...] = ()
+    made_room_for: str = ""
+    """The job that the room was made for."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -199,11 +204,11 @@ def _gang(
         priority=lead.priority,
         preemptible=lead.preemptible,
         never_preempts=lead.preemption_policy == "Never",
-        minimum=lead.min_available,
+        minimum=len(members) if lead.min_available is None else lead.min_available,
         roles=tuple(roles.values()),
         members=tuple(members),
         topology=_wish(lead.topology),
-        order=lead.submit_order,
+        order=lead.submit_order or 0,
         namespace=NAMESPACE,
     )
 
@@ -372,7 +377,17 @@ class Runner:
             gang = next(gang for gang in self.snapshot.gangs if gang.key == key)
             member = next(member for member in gang.members if member.uid == uid)
             self.evicted.add(uid)
-            self.evictions.append(Eviction(job=key.partition("/")[2], role=member.role, cause=plan.cause))
+            self.evictions.append(
+                Eviction(
+                    job=key.partition("/")[2],
+                    role=member.role,
+                    cause=plan.cause,
+                    pod=member.name,
+                    node=str(member.node or ""),
+                    cards=member.cards,
+                    made_room_for=plan.gang.partition("/")[2],
+                )
+            )
 
             def leaves(one: Member, *, uid: PodUid = uid) -> Member:
                 if one.uid != uid:
