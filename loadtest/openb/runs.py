@@ -70,8 +70,19 @@ class _Count:
     def run(self, pods: str, policy: str, moves: int) -> Run:
         """The figures."""
         failed, missed = self.at_100 or (self.failed, self.missed)
-        means = [total / max(count, 1) for total, count in self.sums.values()]
-        return Run(pods, policy, self.order.seed, *means, failed, self.failed, missed / CARD, self.missed / CARD, moves)
+        means = {share: total / max(count, 1) for share, (total, count) in self.sums.items()}
+        return Run(
+            pods=pods,
+            policy=policy,
+            seed=self.order.seed,
+            at_100=means[100],
+            at_130=means[130],
+            failed_100=failed,
+            failed_130=self.failed,
+            missed_100=missed / CARD,
+            missed_130=self.missed / CARD,
+            moves=moves,
+        )
 
 
 ONE_BY_ONE: dict[str, Callable[[Trace, Order], Placer]] = {
