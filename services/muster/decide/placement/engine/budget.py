@@ -16,6 +16,7 @@ RELATIVE_GAP = 1e-4
 FULL_FROM_PODS = 400
 """Smaller batches get less, in proportion; they are decided more often and have less to gain."""
 LEAST_PART = 0.1
+LEAST_STEP = 0.004
 
 
 class Budget:
@@ -32,10 +33,11 @@ class Budget:
         """Whether another problem may be begun."""
         return self.deterministic > 0 and self.wall > 0
 
-    def parameters(self) -> Any:
-        """Parameters of the next solve."""
+    def parameters(self, *, ahead: int = 1) -> Any:
+        """Parameters of the next solve, when so many are to come with it: most end early, so each may take twice its part."""
         parameters = parameters_of(self.policy)
-        parameters.max_deterministic_time = max(1e-4, min(self.deterministic, self.policy.batch_step_seconds))
+        part = max(LEAST_STEP, 2 * self.deterministic / ahead)
+        parameters.max_deterministic_time = max(1e-4, min(self.deterministic, self.policy.batch_step_seconds, part))
         parameters.max_time_in_seconds = max(1e-3, self.wall)
         parameters.relative_gap_limit = RELATIVE_GAP
         return parameters

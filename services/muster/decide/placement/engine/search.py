@@ -65,7 +65,8 @@ def _subsets(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: So
     idle = 0
     while budget.lasts():
         start = plan
-        for number, inside in enumerate(_deal(batch, plan, size, draw)):
+        dealt = list(_deal(batch, plan, size, draw))
+        for number, inside in enumerate(dealt):
             if not budget.lasts():
                 break
             region = Region(
@@ -79,7 +80,7 @@ def _subsets(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: So
             if not master.hopeful:
                 budget.spend(None, master.variables)
                 continue
-            found, response = master.solve(budget.parameters(), solve)
+            found, response = master.solve(budget.parameters(ahead=len(dealt) - number), solve)
             budget.spend(response, master.variables)
             if response is None and not master.trivial:
                 return plan  # no solver here, or it was stopped
