@@ -147,7 +147,18 @@ class StatusEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 DecisionVerb = Literal[
-    "bind", "pending", "preempt", "nominate", "move", "cordon", "uncordon", "refused", "undo", "close", "restart", "cards"
+    "bind",
+    "pending",
+    "preempt",
+    "nominate",
+    "move",
+    "cordon",
+    "uncordon",
+    "refused",
+    "undo",
+    "close",
+    "restart",
+    "cards",
 ]
 
 
