@@ -105,7 +105,7 @@ def _place(jobs: Sequence[Job], pods: str, policy: str) -> int:
 
 def _short(given: Sequence[str]) -> list[str]:
     """The arguments without folders, which say nothing elsewhere."""
-    return [Path(one).name if one.endswith(".csv") else one for one in given]
+    return [Path(one).name if one.endswith(".csv") or Path(one).is_absolute() else one for one in given]
 
 
 def _all(jobs: Sequence[Job], processes: int) -> list[Run | Bound]:

@@ -1,7 +1,8 @@
 """One run of one policy over one order, and what is measured of it.
 
 allocation at x %   mean, over the arrivals at which the demand that arrived rounds to x % of the cards, of the demand placed
-                    in percent of the cards (rounded to 0.01): as published. At 100 % the demand equals the capacity
+                    in percent of the cards (rounded to 0.01): as published. At 100 % the demand equals the capacity.
+                        Where none rounds to it, on a small cluster: after the last arrival before
 failed              pods, and their demand in cards, that were tried and fitted nowhere, up to 100 % and up to the end (130 %)
 """
 
@@ -49,6 +50,7 @@ class _Count:
         self.trace, self.order = trace, order
         self.arrived = self.used = self.failed = self.missed = 0
         self.sums = {100: [0.0, 0], 130: [0.0, 0]}
+        self.before = dict.fromkeys(self.sums, 0.0)
         self.at_100: tuple[int, int] | None = None
 
     def add(self, number: int, *, placed: bool) -> None:
@@ -61,16 +63,20 @@ class _Count:
             self.failed += 1
             self.missed += demand
         share = round(100 * self.arrived / self.trace.capacity)
-        if share in self.sums:
-            self.sums[share][0] += round(100 * self.used / self.trace.capacity, 2)
-            self.sums[share][1] += 1
+        allocated = round(100 * self.used / self.trace.capacity, 2)
+        for at in self.sums:
+            if share == at:
+                self.sums[at][0] += allocated
+                self.sums[at][1] += 1
+            elif share < at:
+                self.before[at] = allocated
         if self.at_100 is None and self.arrived >= self.trace.capacity:
             self.at_100 = self.failed, self.missed
 
     def run(self, pods: str, policy: str, moves: int) -> Run:
         """The figures."""
         failed, missed = self.at_100 or (self.failed, self.missed)
-        means = {share: total / max(count, 1) for share, (total, count) in self.sums.items()}
+        means = {at: total / count if count else self.before[at] for at, (total, count) in self.sums.items()}
         return Run(
             pods=pods,
             policy=policy,
@@ -116,7 +122,6 @@ def bounds(trace: Trace, order: Order) -> tuple[float, float]:
     for place, number in enumerate(order.arrivals):
         arrived += trace.kinds[number].demand
         share = round(100 * arrived / trace.capacity)
-        if share in last:
-            last[share] = place + 1
+        last = {at: place + 1 if share <= at else end for at, end in last.items()}
     most = [most_allocated(trace, order.arrivals[:end]) if end else 0.0 for end in last.values()]
     return most[0], most[1]
