@@ -90,7 +90,7 @@ def test_all_that_is_wrong_with_a_value_is_told_at_once_with_what_would_be_right
     told = {problem.field: problem.message for problem in field_problems(data, Scenario)}
     assert told["nodes[0].name"] == "1 is a number; give a text, in quotes"
     assert told["nodes[0].gpu"] == "there is no field gpu here; did you mean gpus?"
-    assert told["nodes[0].gpus"] == '"8" is a text; give a whole number'
+    assert told["nodes[0].gpus"] == '"8" is a text; give a whole number from 0 to 1024'
     assert told["nodes[0].labels"] == "this is a list; give a mapping of names to values"
     assert told["nodes[1]"].startswith("5 is a number; give a mapping with name")
     assert told["pending[0].job"] == "is missing"

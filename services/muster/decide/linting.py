@@ -61,7 +61,7 @@ def lint_document(document: Any, *, policy: Policy) -> list[Finding]:
     version, kind = str(document["apiVersion"]), str(document["kind"])
     if (wrong := _wrong_home(version, kind)) is not None:
         return [wrong]
-    formless = list(_formless(document, kind))
+    formless: list[Finding] = list(_formless(document, kind))
     if formless:
         return formless
     return list(dict.fromkeys([*_meaning(document, version, kind, policy), *_unknown(document, version, kind, policy)]))
