@@ -313,7 +313,7 @@ def _share_capacity(room: Room, request: Request, rows: Ints | slice) -> Ints:
         most = np.minimum(room.free[rows, PODS], UNBOUNDED)
         return np.array(
             [
-                _pods_on([*one, *more], share.count, int(limit))
+                pods_on([*one, *more], share.count, int(limit))
                 for one, more, limit in zip(used.tolist(), opened.tolist(), most.tolist(), strict=True)
             ],
             dtype=np.int64,
@@ -321,7 +321,7 @@ def _share_capacity(room: Room, request: Request, rows: Ints | slice) -> Ints:
     return np.asarray(used.sum(axis=1) + opened.sum(axis=1), dtype=np.int64)
 
 
-def _pods_on(fits: Sequence[int], count: int, most: int) -> int:
+def pods_on(fits: Sequence[int], count: int, most: int) -> int:
     """How many pods with a share on each of ``count`` different cards fit; ``most`` at the most.
 
     n pods fit exactly when the cards, each counted n times at the most, take n × count shares.

@@ -382,8 +382,9 @@ class Greedy:
         """Pods that take shares of several cards each."""
         request = role.shape.request
         for row in order_rows(self.room, role.shape, self.packing, np.flatnonzero(fits)).tolist():
-            for _ in range(min(count, int(fits[row]))):
-                cards = cards_for(self.room, row, request)
+            here = min(count, int(fits[row]))
+            for number_here in range(here):
+                cards = cards_for(self.room, row, request, more=here - number_here - 1)
                 if not cards:
                     break
                 self.room.take(row, request, cards, ports=role.shape.host_ports)
