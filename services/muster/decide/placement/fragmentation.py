@@ -258,7 +258,8 @@ def _card_costs(room: Room, mix: Mix, request: Request, rows: Ints) -> Floats:
 def _kept(room: Room, key: object, compute: Callable[[Ints], Floats]) -> Floats:
     known = room.scores.get(key)
     if known is None:
-        costs = compute(np.arange(room.fleet.size))
+        alike, number = _alike(room)
+        costs = compute(alike)[number]
     else:
         since, costs = known
         renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
@@ -267,3 +268,18 @@ def _kept(room: Room, key: object, compute: Callable[[Ints], Floats]) -> Floats:
             costs[renewed] = compute(renewed)
     room.scores[key] = (len(room.changed), costs)
     return costs
+
+
+def _alike(room: Room) -> tuple[Ints, Ints]:
+    """A row for each look that nodes have, and the number of each row's look: alike nodes are judged once."""
+    fleet = room.fleet
+    every = np.arange(fleet.size)
+    if not fleet.size:
+        return every, every
+    sides = [fleet.card_usable, room.card_memory, room.card_core, room.card_users > 0, fleet.card_memory]
+    node = np.stack([room.free[:, CPU], room.free[:, MEMORY], room.whole_free, fleet.shares_cards], axis=1)
+    state = np.concatenate([*sides, node], axis=1).astype(np.int64)
+    # One number for each state (wrapping multiplication by powers of an odd number); two states may share one by chance.
+    hashes = np.cumprod(np.full(state.shape[1], 0x5851F42D4C957F2D, dtype=np.int64))
+    _, first, number = np.unique(state @ hashes, return_index=True, return_inverse=True)
+    return (first, number) if (state[first][number] == state).all() else (every, every)
