@@ -10,11 +10,13 @@ import msgspec
 import pytest
 
 from muster.decide import commitments
+from muster.decide.join import Join
 from muster.kube.errors import KubeError
 from muster.model.units import Sequence
 from muster.scheduler import leading, takeover
 from muster.scheduler.book import Book
 from muster.scheduler.executor import DONE, Executor, Outcome, Result
+from tests.scheduler import simulated_process
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 ENDLESS = "9" * 18
@@ -63,10 +65,13 @@ def close_on_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_lingering_holds(patch: pytest.MonkeyPatch) -> None:
+    follow = Join.follow
+
     def only_open(view: Any, pods: Any) -> Any:
         return commitments.holds(msgspec.structs.replace(view, lingering=()), pods)
 
-    patch.setattr(leading, "holds", only_open)
+    patch.setattr(Join, "follow", lambda self, view: follow(self, msgspec.structs.replace(view, lingering=())))
+    patch.setattr(simulated_process, "holds", only_open)
 
 
 class _OldFences:

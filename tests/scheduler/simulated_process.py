@@ -9,8 +9,15 @@ import random
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+import msgspec
+import numpy as np
+
 from muster.bus.errors import LedgerMovedError, NotConnectedError, UnknownOutcomeError
 from muster.bus.state import Change
+from muster.decide.basis import Basis, start_of
+from muster.decide.commitments import holds
+from muster.decide.gangs import build_snapshot
+from muster.decide.join import being_carried_out
 from muster.decide.memory import CoreMemory
 from muster.decide.scheduling import Decision
 from muster.kube.errors import NotFound, TooManyRequests, Unavailable
@@ -230,8 +237,11 @@ class Process:
 
     # --- deciding ----------------------------------------------------------------------------------------------------
 
-    async def _decide(self, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> Decision:
+    async def _decide(
+        self, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, basis: Basis
+    ) -> Decision:
         """First fit; it believes the snapshot. The place of the real core, which is tested elsewhere."""
+        self._compare(snapshot, basis)
         await asyncio.sleep(self.faults.latency() / 4)
         await self.gate.wait()
         used: dict[NodeName, set[int]] = {}
@@ -254,6 +264,30 @@ class Process:
             if slots:
                 places.append(Place(gang=gang.key, gang_uid=gang.uid, slots=slots))
         return Decision(instructions=tuple(places), memory=memory)
+
+    def _compare(self, snapshot: Snapshot, basis: Basis) -> None:
+        """What was kept up to date is what is made from nothing."""
+        world, view = self.world, self.book.view
+        made = build_snapshot(
+            world.nodes.values(),
+            world.pods.values(),
+            world.podgroups.values(),
+            world.queues.values(),
+            world.workloads.values(),
+            world.priority_classes.values(),
+            world.namespaces.values(),
+            holds(view, world.by_uid),
+            POLICY,
+        )
+        gangs = tuple(being_carried_out(gang, view.open.get(gang.key)) for gang in made.gangs)
+        if snapshot != msgspec.structs.replace(made, gangs=gangs):
+            raise Violation(f"{self.name} decides on {snapshot}, STATE and LEDGER show {made}")
+        kept, anew = basis.start(snapshot), start_of(snapshot)
+        basis.give_back()
+        if kept.asks != anew.asks or not np.array_equal(kept.room.free, anew.room.free):
+            raise Violation(
+                f"{self.name} decides on {kept.room.free} and {kept.asks}, not {anew.room.free} and {anew.asks}"
+            )
 
     def _fit(self, gang: Gang, snapshot: Snapshot, used: dict[NodeName, set[int]]) -> tuple[Slot, ...]:
         waiting = [member for member in gang.members if member.state is MemberState.WAITING]

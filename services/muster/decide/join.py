@@ -81,6 +81,8 @@ class Join:
         self._promises = Promises(self._by_uid)
         self.unstarted: dict[PodUid, GangKey] = {}
         """Pods of ours that are bound and have not started, with their gangs."""
+        self.broken: dict[GangKey, Gang] = {}
+        """Gangs of the last snapshot that are broken."""
         self._dirty_gangs: set[GangKey] = set()
         self._dirty_pods: set[str] = set()
         self._dirty_uids: set[PodUid] = set()
@@ -263,6 +265,10 @@ class Join:
             pod_terms=self._asked is not None,
         )
 
+    def gang(self, key: GangKey) -> Gang | None:
+        """A gang of the last snapshot."""
+        return self._gangs.get((1, 0.0, key, ""))
+
     def take_changes(self, *, everything: bool = False) -> Changes:
         """What the last snapshot differs in from the one at the last call; ``everything``: all that is in it."""
         changes, self._changes = self._changes, Changes({}, {}, {}, everything=False)
@@ -302,6 +308,7 @@ class Join:
         if group is None and not mine:
             if self._gangs.drop(place) is not None:
                 self._changes.gangs[place] = None
+            self.broken.pop(key, None)
             return
         if mine and key in self._unsorted:
             mine = self._members[key] = dict(
@@ -322,6 +329,10 @@ class Join:
         )
         self._changes.gangs[place] = gang = being_carried_out(gang, self._promises.entries.get(key))
         self._gangs.put(place, gang)
+        if gang.broken:
+            self.broken[key] = gang
+        else:
+            self.broken.pop(key, None)
 
     def _member(self, pod: Pod, hold: Hold | None, asked: Asked | None, part: str) -> Member:
         known = self._made.get(pod.uid)

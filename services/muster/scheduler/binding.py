@@ -10,7 +10,7 @@ from muster.decide.assignment import assignment_annotations, is_allocating
 from muster.decide.commitments import LedgerView, OpenEntry, Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
-from muster.model.pods import Phase, Pod
+from muster.model.pods import Pod
 from muster.model.units import CardIndex, NodeName
 from muster.scheduler.executor import Seen
 from muster.scheduler.world import World
@@ -53,7 +53,7 @@ def may_bind_now(world: World, steps: Steps) -> list[tuple[OpenEntry, Slot]]:
     serial = {slot.node for _, slot in steps.binds if slot.cards and _obeys(world.nodes.get(slot.node))}
     if not serial:
         return list(steps.binds)
-    taken: set[NodeName] = {pod.node for pod in world.pods.values() if pod.node in serial and _allocating(pod)}
+    taken: set[NodeName] = {pod.node for pod in world.starting.values() if pod.node in serial and _allocating(pod)}
     taken |= {slot.node for _, slot in steps.undos if slot.cards and _not_bound(world.by_uid.get(slot.uid))}
     allowed: list[tuple[OpenEntry, Slot]] = []
     for entry, slot in steps.binds:
@@ -74,4 +74,4 @@ def _obeys(node: Node | None) -> bool:
 
 
 def _allocating(pod: Pod) -> bool:
-    return bool(pod.cards) and pod.phase is Phase.PENDING and not pod.terminating and is_allocating(pod)
+    return bool(pod.cards) and not pod.terminating and is_allocating(pod)

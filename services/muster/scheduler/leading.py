@@ -11,29 +11,29 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import structlog
 
-from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, holds, later, settle
-from muster.decide.gangs import build_snapshot
+from muster.decide.basis import Basis
+from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, later, settle
 from muster.decide.memory import CORE, CoreMemory, card_refused, gang_failed, node_refused
 from muster.decide.scheduling import Decision
-from muster.decide.surroundings import Surroundings
-from muster.model.gangs import Gang
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Undoing
 from muster.model.nodes import CardMode
 from muster.model.pods import CardUse, Shape
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import NodeName, Sequence, split_key
+from muster.model.units import NodeName, PodUid, Sequence, split_key
 from muster.scheduler.actions import Actions
 from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places, seen_in_state
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.card_watch import CardWatch
 from muster.scheduler.deadlines import ActiveTime, Since
 from muster.scheduler.executor import Executor, Outcome, Result
+from muster.scheduler.keeping import Keeping
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
 from muster.scheduler.reservations import Reservations
@@ -51,7 +51,15 @@ KEPT_SECONDS = 30 * 86_400.0
 """How long closed entries stay in the LEDGER."""
 TIDY_SECONDS = 3600.0
 
-Decide = Callable[[Snapshot, CoreMemory, float, Policy], Awaitable[Decision]]
+
+class Decide(Protocol):
+    """One decision of the core."""
+
+    def __call__(
+        self, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, basis: Basis
+    ) -> Awaitable[Decision]:
+        """What should happen now; the basis is this snapshot's."""
+        ...
 
 
 class Leadership:
@@ -92,6 +100,7 @@ class Leadership:
         self._clock = asyncio.get_running_loop().time
         self._active = ActiveTime(self._clock())
         self._open_since: Since[Sequence] = Since()
+        self._keeping = Keeping(world=world, policy=policy)
         self._releases = Releases(world=world, timeouts=policy.timeouts)
         self._memory = CoreMemory()
         self._saved = self._memory
@@ -198,10 +207,12 @@ class Leadership:
     async def _decide_and_commit(self) -> None:
         view = self._book.view
         self._world.take_news()
-        snapshot = self._snapshot(view)
+        snapshot = self._keeping.snapshot(view)
         began = self._clock()
         try:
-            decision = await self._decide(snapshot, self._remembering(), self._wall(), self._policy)
+            decision = await self._decide(
+                snapshot, self._remembering(), self._wall(), self._policy, basis=self._keeping.basis
+            )
         except Exception as error:  # noqa: BLE001  (whatever the core did: what is committed has to be carried out)
             self._reporter.failed("decide", error)
             return
@@ -210,7 +221,7 @@ class Leadership:
             self._memory = decision.memory
             return
         now = self._active.seconds
-        released = tuple(self._releases.due(snapshot, view, freshness=self._freshness(), now=now))
+        released = tuple(self._releases.due(self._keeping.join, view, freshness=self._freshness(), now=now))
         entries: list[Entry] = [*released]
         taken = {entry.gang for entry in released} | set(view.open)
         news = _Upset(self._world.take_news(), view)
@@ -240,30 +251,6 @@ class Leadership:
             self._memory = node_refused(self._memory, node, shape, now=now, timeouts=timeouts)
             self._memory = card_refused(self._memory, node, cards, now=now, timeouts=timeouts)
         return self._memory
-
-    def _snapshot(self, view: LedgerView) -> Snapshot:
-        world = self._world
-        snapshot = build_snapshot(
-            nodes=world.nodes.values(),
-            pods=world.pods.values(),
-            podgroups=world.podgroups.values(),
-            queues=world.queues.values(),
-            workloads=world.workloads.values(),
-            priority_classes=world.priority_classes.values(),
-            namespaces=world.namespaces.values(),
-            holds=holds(view, world.by_uid),
-            policy=self._policy,
-            surroundings=Surroundings(
-                hypernodes=tuple(world.hypernodes.values()),
-                claims=world.claims,
-                volumes=world.volumes,
-                storage_classes=world.storage_classes,
-            ),
-        )
-        if not view.open:
-            return snapshot
-        busy = tuple(_held(gang, view.open.get(gang.key)) for gang in snapshot.gangs)
-        return msgspec.structs.replace(snapshot, gangs=busy)
 
     def _still_holds(self, place: Place, upset: "_Upset") -> bool:
         """Whether what the decision looked at is unchanged for these slots: their pods wait, their nodes are no fuller."""
@@ -388,19 +375,10 @@ class _Upset:
     """Nodes on which a plan made before the news may not hold: they changed, or took a pod that was not expected there."""
 
     def __init__(self, news: News, view: LedgerView) -> None:
-        expected = {(slot.uid, slot.node) for entry in view.open.values() for slot in entry.slots}
+        expected: set[tuple[PodUid, NodeName]] = set()
+        if news.arrived:
+            expected = {(slot.uid, slot.node) for entry in view.open.values() for slot in entry.slots}
         self.nodes = news.changed | {node for uid, node in news.arrived if node and (uid, node) not in expected}
-
-
-def _held(gang: Gang, entry: OpenEntry | None) -> Gang:
-    if entry is None or gang.hold:
-        return gang
-    message = (
-        "its last placement is being carried out"
-        if entry.kind is Kind.BIND
-        else f"its last placement is being taken back: {entry.message or entry.reason}"
-    )
-    return msgspec.structs.replace(gang, hold="BINDING", hold_message=message)
 
 
 def _within_one_commit(entries: Iterable[Entry]) -> Iterable[Entry]:

@@ -7,12 +7,12 @@ are and are reported.
 from collections.abc import Iterable
 
 from muster.decide.commitments import LedgerView
+from muster.decide.join import Join
 from muster.model.gangs import Gang, MemberState
 from muster.model.instructions import Slot
 from muster.model.ledger import Undoing
 from muster.model.pods import Phase
 from muster.model.policy import Timeouts
-from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, PodUid
 from muster.scheduler.deadlines import Since
 from muster.scheduler.world import World
@@ -27,33 +27,31 @@ class Releases:
         self._broken: Since[GangKey] = Since()
         self._unstarted: Since[PodUid] = Since()
 
-    def due(self, snapshot: Snapshot, view: LedgerView, *, freshness: str, now: float) -> Iterable[Undoing]:
+    def due(self, join: Join, view: LedgerView, *, freshness: str, now: float) -> Iterable[Undoing]:
         """The undoings whose time has come; gangs with an open entry are left alone."""
-        broken = {gang.key: gang for gang in snapshot.gangs if gang.broken and gang.key not in view.open}
+        broken = {key: gang for key, gang in join.broken.items() if key not in view.open}
         self._broken.keep(broken, now)
         for key, gang in broken.items():
             waited = self._broken.lasted(key, now)
             if waited > self._timeouts.start and (slots := self._slots(gang)):
                 message = f"{gang.counted} of at least {gang.minimum} pods for {waited:.0f} s"
                 yield _undoing(gang, slots, "GANG_INCOMPLETE", message, freshness)
-        for gang, slots in self._late(snapshot, now):
+        for gang, slots in self._late(join, now):
             if gang.key not in view.open and gang.key not in broken:
                 message = f"{len(slots)} pods did not start within {self._timeouts.start:g} s"
                 yield _undoing(gang, slots, "START_TIMEOUT", message, freshness)
 
-    def _late(self, snapshot: Snapshot, now: float) -> list[tuple[Gang, tuple[Slot, ...]]]:
-        unstarted = []
-        for gang in snapshot.gangs:
-            slots = [slot for slot in self._slots(gang) if self._has_not_started(slot.uid)]
-            if slots:
-                unstarted.append((gang, slots))
-        self._unstarted.keep((slot.uid for _, slots in unstarted for slot in slots), now)
-        late = []
-        for gang, slots in unstarted:
-            overdue = tuple(slot for slot in slots if self._unstarted.lasted(slot.uid, now) > self._timeouts.start)
-            if overdue:
-                late.append((gang, overdue))
-        return late
+    def _late(self, join: Join, now: float) -> Iterable[tuple[Gang, tuple[Slot, ...]]]:
+        self._unstarted.keep((uid for uid in join.unstarted if self._has_not_started(uid)), now)
+        late: dict[GangKey, set[PodUid]] = {}
+        for uid, key in join.unstarted.items():
+            if self._unstarted.lasted(uid, now) > self._timeouts.start:
+                late.setdefault(key, set()).add(uid)
+        for key, uids in sorted(late.items()):
+            gang = join.gang(key)
+            slots = tuple(slot for slot in self._slots(gang) if slot.uid in uids) if gang is not None else ()
+            if gang is not None and slots:
+                yield gang, slots
 
     def _has_not_started(self, uid: PodUid) -> bool:
         pod = self._world.by_uid.get(uid)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from muster.decide.basis import Basis
 from muster.decide.memory import CoreMemory
 from muster.decide.scheduling import Decision, decide
 from muster.model.policy import Policy
@@ -54,11 +55,17 @@ class StoppableSolver:
 
 
 async def decide_in_thread(
-    snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, run: Callable[..., Decision] = decide
+    snapshot: Snapshot,
+    memory: CoreMemory,
+    now: float,
+    policy: Policy,
+    *,
+    basis: Basis | None = None,
+    run: Callable[..., Decision] = decide,
 ) -> Decision:
     """One decision off the event loop; a cancellation stops the solver and waits for the thread."""
     solver = StoppableSolver()
-    thread = asyncio.create_task(asyncio.to_thread(run, snapshot, memory, now, policy, solve=solver))
+    thread = asyncio.create_task(asyncio.to_thread(run, snapshot, memory, now, policy, solve=solver, basis=basis))
     try:
         return await asyncio.shield(thread)
     except asyncio.CancelledError:

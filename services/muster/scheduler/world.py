@@ -1,4 +1,4 @@
-"""What STATE shows, by kind, and what changed since the last look.
+"""What STATE shows, by kind, and what changed since the last look: for plans under way (`News`), for snapshots (`Differences`).
 
 Held as plain dictionaries keyed as STATE keys them, plus an index of pods by uid. A pod of the same name with a new uid is
 a delete and an add. The world itself decides nothing.
@@ -7,13 +7,12 @@ a delete and an add. The world itself decides nothing.
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 from muster.bus.freshness import version_number
 from muster.bus.state import Change
 from muster.decide.actual import with_actual_cards
+from muster.decide.fleet import alike
 from muster.model.nodes import Node
-from muster.model.pods import Pod
+from muster.model.pods import Phase, Pod
 from muster.model.topology import HyperNode
 from muster.model.units import NodeName, PodUid
 from muster.model.volumes import Claim, StorageClass, Volume
@@ -30,6 +29,20 @@ class News:
         """Pods that began to hold room, or were promised it, and where."""
 
 
+class Differences:
+    """The objects of STATE that differ from the last look."""
+
+    def __init__(self, *, anew: bool) -> None:
+        self.anew = anew
+        """What was seen at the last look is void: everything is new."""
+        self.keys: dict[str, set[str]] = {}
+        """Keys by kind; what is not there any more is gone."""
+
+    def add(self, kind: str, key: str) -> None:
+        """This object changed, came or went."""
+        self.keys.setdefault(kind, set()).add(key)
+
+
 class World:
     """STATE in memory."""
 
@@ -42,6 +55,8 @@ class World:
         self.nodes: dict[NodeName, Node] = {}
         self.pods: dict[str, Pod] = {}
         self.by_uid: dict[PodUid, Pod] = {}
+        self.starting: dict[str, Pod] = {}
+        """Pods that are bound and still pending."""
         self.podgroups: dict[str, PodGroup] = {}
         self.queues: dict[str, Queue] = {}
         self.workloads: dict[str, Workload] = {}
@@ -58,6 +73,12 @@ class World:
         self._told: dict[NodeName | None, set[str]] = {}
         """Keys of pods whose kubelet told their devices, by node."""
         self._news = News()
+        self._differences = Differences(anew=True)
+
+    def take_differences(self) -> Differences:
+        """What changed since the last call."""
+        differences, self._differences = self._differences, Differences(anew=False)
+        return differences
 
     def take_news(self) -> "News":
         """What may have made a node fuller or different since the last call."""
@@ -70,16 +91,17 @@ class World:
         if kind in {"clock", "epoch"}:
             return
         self.version += 1
+        self._differences.add(kind, key)
         if kind == "pod":
             if version_number(change.resource_version) > version_number(self.pod_version):
                 self.pod_version = change.resource_version
             self._apply_pod(key, value)
             return
-        table = self._table(kind)
+        table = self.table(kind)
         before = table.pop(key, None)
         if value is not None:
             table[key] = value
-        if kind == "node" and not _alike(before, value):
+        if kind == "node" and not _same_room(before, value):
             self._news.changed.add(NodeName(key))
             self._follow_cards(NodeName(key), value)
 
@@ -92,10 +114,15 @@ class World:
         for key in keys:
             pod = self.pods[key] = with_actual_cards(self.pods[key], node)
             self.by_uid[pod.uid] = pod
+            if key in self.starting:
+                self.starting[key] = pod
+            self._differences.add("pod", key)
 
-    def _table(self, kind: str) -> dict[Any, Any]:
+    def table(self, kind: str) -> dict[Any, Any]:
+        """All objects of a kind, by key."""
         tables: dict[str, dict[Any, Any]] = {
             "node": self.nodes,
+            "pod": self.pods,
             "podgroup": self.podgroups,
             "queue": self.queues,
             "workload": self.workloads,
@@ -114,6 +141,7 @@ class World:
             self.by_uid.pop(before.uid, None)
         if pod is None:
             self.pods.pop(key, None)
+            self.starting.pop(key, None)
             if before is not None:
                 self._told.get(before.node, set()).discard(key)
         else:
@@ -122,6 +150,10 @@ class World:
                 pod = with_actual_cards(pod, self.nodes.get(pod.node) if pod.node is not None else None)
             self.pods[key] = pod
             self.by_uid[pod.uid] = pod
+            if pod.node is not None and pod.phase is Phase.PENDING:
+                self.starting[key] = pod
+            else:
+                self.starting.pop(key, None)
             same = before if before is not None and before.uid == pod.uid else None
             if pod.holds_room and (same is None or same.node is None):
                 self._news.arrived.append((pod.uid, pod.node))
@@ -131,8 +163,8 @@ class World:
             self._on_pod(before, pod)
 
 
-def _alike(before: Node | None, after: Node | None) -> bool:
+def _same_room(before: Node | None, after: Node | None) -> bool:
     """Whether a node is the same to whoever places pods on it."""
     if before is None or after is None:
         return before is after
-    return before == msgspec.structs.replace(after, resource_version=before.resource_version, fence=before.fence)
+    return alike(before, after)
