@@ -104,7 +104,7 @@ def test_a_sound_plan_has_no_problem():
         ),
         pytest.param(snapshot(NODES, [gang("g", role(count=2, gpus=2))]), ["a", "b"], "asks 2 cards, the plan gives 1",
             id="too few cards"),
-        pytest.param(snapshot(NODES, [gang("g", role(count=2, mib=1000))]), ["a", "b"], "a share takes one card",
+        pytest.param(snapshot(NODES, [gang("g", role(count=2, mib=1000))]), ["a", "b"], "the share given is not the share",
             id="a whole card for a share"),
     ],
 )  # fmt: skip
