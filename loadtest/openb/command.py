@@ -3,6 +3,7 @@
 import argparse
 import json
 import multiprocessing
+import os
 import shlex
 import sys
 import time
@@ -113,6 +114,8 @@ def _all(jobs: Sequence[Job], processes: int) -> list[Run | Bound]:
     ordered = sorted(jobs, key=lambda job: -job.cost)
     total, done, started = sum(job.cost for job in jobs), 0, time.monotonic()
     results: list[Run | Bound] = []
+    # The processes are the parallelism: threads of the linear algebra below them would only get in each other's way.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     pool = multiprocessing.get_context("spawn").Pool(min(processes, len(ordered))) if processes > 1 else None
     stream: Iterator[Run | Bound] = pool.imap(carry_out, ordered) if pool is not None else map(carry_out, ordered)
     for job, result in zip(ordered, stream, strict=True):
