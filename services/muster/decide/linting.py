@@ -44,7 +44,8 @@ ANNOTATIONS = frozenset({
     "volcano.sh/vgpu-mode", "volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid",
     "muster.dev/expected-duration", "muster.dev/min-runtime", "muster.dev/checkpoint-interval",
     "muster.dev/last-checkpoint", "muster.dev/preemption-grace", "muster.dev/topology-required",
-    "muster.dev/topology-preferred", "muster.dev/max-wait", "muster.dev/card-mode",
+    "muster.dev/topology-preferred", "muster.dev/max-wait", "muster.dev/card-mode", "muster.dev/card-link-groups",
+    "muster.dev/card-uuids",
 })  # fmt: skip
 """Annotations that have a meaning; another one under the same prefixes is likely misspelt."""
 TEMPLATE_KINDS = frozenset({"Job", "Deployment", "StatefulSet", "ReplicaSet", "DaemonSet"})
