@@ -39,7 +39,7 @@ class Heard:
 
 
 async def eventually(
-    condition: Callable[[], Any] | Callable[[], Awaitable[Any]], *, within: float = 10.0, every: float = 0.02
+    condition: Callable[[], Any] | Callable[[], Awaitable[Any]], *, within: float = 30.0, every: float = 0.02
 ) -> Any:
     """The condition's first true value.
 

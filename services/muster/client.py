@@ -22,7 +22,7 @@ from muster.bus import envelope, subjects
 from muster.bus.client import Bus
 from muster.bus.client import connect as connect_bus
 from muster.bus.errors import BusError, NoAnswerError, RequestRefusedError
-from muster.bus.messages import FINAL_STATES, Cancel, JobState, Progress, ShortJob, StatusEvent, Submit
+from muster.bus.messages import FINAL_STATES, Cancel, JobState, Progress, StatusEvent, Submit
 from muster.bus.queries import (
     ExplainReply,
     ExplainRequest,
@@ -33,6 +33,7 @@ from muster.bus.queries import (
     QueuesReply,
     QueuesRequest,
 )
+from muster.bus.submit_errors import make_submit
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 HEARTBEAT_SECONDS = 1.0
@@ -113,7 +114,7 @@ class Muster:
         """Hand in a job, as a manifest or by the fields of `ShortJob`; returns when it is stored durably.
 
         Raises:
-            msgspec.ValidationError: a field has the wrong form; it names the field.
+            SubmissionError: fields have the wrong form; it names each with what would be right.
             QueueFullError: too many submissions wait.
             NotConnectedError: nothing was sent.
         """
@@ -126,8 +127,8 @@ class Muster:
         if manifest is not None:
             values["manifest"] = manifest
         if short or manifest is None:
-            values["short"] = msgspec.to_builtins(msgspec.convert(short, ShortJob))
-        return await self.send(msgspec.convert(values, Submit))
+            values["short"] = short
+        return await self.send(make_submit(values))
 
     async def send(self, submission: Submit) -> Job:
         """Hand in a submission as it stands."""

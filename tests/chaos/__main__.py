@@ -59,13 +59,13 @@ def main() -> int:
     return 0 if all(result.ok for result in results) else 1
 
 
-def one(kind: str, seed: int, *, keep: Path | None = None) -> Result:
+def one(kind: str, seed: int, *, keep: Path | None = None, recovery_limit: float = 5.0) -> Result:
     """One run in a directory of its own."""
     with tempfile.TemporaryDirectory(prefix="muster-chaos-") as directory:
         path = Path(directory) if keep is None else keep / f"{kind}-{seed}"
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-        run = Run(kind, seed, path)
+        run = Run(kind, seed, path, recovery_limit=recovery_limit)
         try:
             return asyncio.run(run.go())
         except Exception as error:  # noqa: BLE001  (a run that breaks is a failed run, not the end of the series)

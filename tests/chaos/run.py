@@ -51,7 +51,8 @@ class Result(msgspec.Struct, kw_only=True):
 class Run:
     """See the module."""
 
-    def __init__(self, kind: str, seed: int, directory: Path) -> None:
+    def __init__(self, kind: str, seed: int, directory: Path, *, recovery_limit: float = 5.0) -> None:
+        self.recovery_limit = recovery_limit
         self.result = Result(kind=kind, seed=seed, problems=[])
         self.random = random.Random(f"{kind}-{seed}")
         self.stack = Stack(directory, cluster=CLUSTER, environ=LEASE, replicas=2 if kind == "pause-scheduler" else 1)
@@ -142,7 +143,7 @@ class Run:
         began = time.monotonic()
         await self._accepted_again()
         self.result.recovered = time.monotonic() - began
-        if self.result.recovered > 5.0:
+        if self.result.recovered > self.recovery_limit:
             self.result.problems.append(f"services needed {self.result.recovered:.1f} s after NATS was back")
 
     async def _accepted_again(self) -> None:

@@ -56,7 +56,7 @@ BAD = {
     "gigabytes given as MiB": ({"short": short(gpus=None, gpu_memory_mib=12)}, "short.", "Did you mean 12288"),
     "cards beside a share": ({"short": short(gpu_memory_mib=4096)}, "short.gpus", "not both"),
     "a minimum above the replicas": ({"short": short(replicas=2, min_available=3)}, "short.min_available", "between 1 and replicas"),
-    "a topology level that does not exist": ({"short": short(topology="galaxy")}, "short.topology", "there are zone"),
+    "a topology level that does not exist": ({"short": short(topology="galaxy")}, "short.topology", "there are region, zone"),
     "an image with a space": ({"short": short(image="a b")}, "short.image", "without spaces"),
     "a variable without a legal name": ({"short": short(env={"1A": "x"})}, "short.env", "no name"),
     "a foreign annotation": ({"short": short(annotations={"example.com/a": "b"})}, "short.annotations", "only muster.dev/"),

@@ -12,7 +12,8 @@ import msgspec
 import yaml
 
 from muster import client
-from muster.bus.messages import StatusEvent
+from muster.bus.messages import FieldError, StatusEvent
+from muster.bus.submit_errors import sentence
 from muster.cli.connection import add_connection, connected
 from muster.cli.errors import BAD_INPUT, CommandError
 from muster.cli.follow import print_events
@@ -181,7 +182,7 @@ def with_queue(manifest: dict[str, Any], queue: str | None) -> dict[str, Any]:
 def rejection(event: StatusEvent) -> str:
     """Why a submission was refused, a line a field."""
     errors = event.details.get("errors") or []
-    lines = [f"{error.get('field', '')}: {error.get('message', '')}" for error in errors]
+    lines = [sentence(msgspec.convert(error, FieldError)) for error in errors]
     return "\n".join([*(lines or [event.message or event.reason]), "nothing was submitted"])
 
 
