@@ -12,6 +12,7 @@ from muster.model.gangs import Gang, Member, MemberState, Role, Slices
 from muster.model.pods import Shape, TopologyWish
 from muster.model.units import GangKey, NodeName, RoleName
 
+COUNTING = frozenset({MemberState.ASSUMED, MemberState.BOUND, MemberState.SUCCEEDED})
 STANDING = frozenset({MemberState.ASSUMED, MemberState.BOUND})
 
 
@@ -63,11 +64,10 @@ def asks_of(gangs: Iterable[Gang]) -> dict[GangKey, Ask]:
         counted, waiting = 0, False
         for member in gang.members:
             state = member.state
-            if state is MemberState.BOUND:
-                counted += 1
-            elif state is MemberState.WAITING:
+            if state is MemberState.WAITING:
                 waiting = True
                 break
+            counted += state in COUNTING
         if waiting or counted < gang.minimum or any(role.minimum or role.slices for role in gang.roles):
             ask = ask_of(gang)
             if ask.waiting or not gang.complete:

@@ -9,6 +9,7 @@ A decision changes the room it was given and the usage; `Basis.give_back` undoes
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from muster.decide.asks import Ask, asks_of
@@ -18,7 +19,7 @@ from muster.decide.ordered import Ordered
 from muster.decide.ordering import gang_key_order
 from muster.decide.room import Held, Room, held_by, held_by_gang, held_by_hold, held_by_occupant
 from muster.decide.shares import Amounts, Tree, add, charge_at, charge_holds, gang_charge, total_of, tree_of
-from muster.model.gangs import Gang
+from muster.model.gangs import Gang, Member
 from muster.model.nodes import Node
 from muster.model.snapshot import Occupant, Snapshot
 from muster.model.units import GangKey, NodeName, PodUid, QueueName
@@ -184,16 +185,25 @@ class Basis:
         where = self._ask_at.pop(place, None)
         if where is not None:
             self._asks.drop(where)
-        self._charge(place, gang, fleet)
+        old = self._gangs.pop(place, None)
         if gang is None:
-            self._gangs.pop(place, None)
+            self._charge(place, gang, fleet)
             return self._hold((0, place), {}, fleet)
         self._gangs[place] = gang
         ask = asks_of((gang,)).get(gang.key)
         if ask is not None:
             where = self._ask_at[place] = gang_key_order(gang)
             self._asks.put(where, ask)
-        return self._hold((0, place), dict(held_by_gang(gang, terms=terms)), fleet)
+        touched = None if old is None or place in self._sharing else _touched(old, gang)
+        if old is None or touched is None:
+            self._charge(place, gang, fleet)
+            return self._hold((0, place), dict(held_by_gang(gang, terms=terms)), fleet)
+        # The members that are the same objects hold what they held.
+        before = msgspec.structs.replace(old, members=tuple(pair[0] for pair in touched))
+        after = msgspec.structs.replace(gang, members=tuple(pair[1] for pair in touched))
+        self._recharge(place, gang.queue, gang_charge(before, fleet), gang_charge(after, fleet))
+        gone, come = dict(held_by_gang(before, terms=terms)), dict(held_by_gang(after, terms=terms))
+        return self._hold((0, place), come, fleet, gone=gone)
 
     def _change_occupant(self, place: Place, occupant: Occupant | None, fleet: Fleet, *, terms: bool) -> set[int]:
         self._charge_occupant(place, occupant, fleet)
@@ -203,9 +213,12 @@ class Basis:
         self._occupants[place] = occupant
         return self._hold((1, place), {occupant.uid: held_by_occupant(occupant, terms=terms)}, fleet)
 
-    def _hold(self, source: Source, new: dict[PodUid, Held], fleet: Fleet) -> set[int]:
-        """What a source holds is now so; the rows on which that is a change."""
-        old = self._held.get(source, {})
+    def _hold(
+        self, source: Source, new: dict[PodUid, Held], fleet: Fleet, *, gone: dict[PodUid, Held] | None = None
+    ) -> set[int]:
+        """What a source holds is now so, or differs so from what it held (``gone``); the rows on which that is a change."""
+        held_before = self._held.get(source, {})
+        old = held_before if gone is None else gone
         rows: set[int] = set()
         for uid, held in old.items():
             if new.get(uid) != held and (row := fleet.row_of.get(held.node)) is not None:
@@ -215,6 +228,11 @@ class Basis:
             if old.get(uid) != held and (row := fleet.row_of.get(held.node)) is not None:
                 self._on[row][source, uid] = held
                 rows.add(row)
+        if gone is not None:
+            for uid in gone:
+                held_before.pop(uid, None)
+            held_before.update(new)
+            new = held_before
         if new:
             self._held[source] = new
         else:
@@ -228,7 +246,9 @@ class Basis:
             return on.values()
         ordered: list[Held] = []
         for source in sorted({source for source, _ in on}):
-            ordered.extend(on[source, uid] for uid in self._held[source] if (source, uid) in on)
+            gang = self._gangs[source[1]] if source[0] == 0 else None
+            uids = self._held[source] if gang is None else (member.uid for member in gang.members)
+            ordered.extend(on[source, uid] for uid in uids if (source, uid) in on)
         return ordered
 
     # --- shares ------------------------------------------------------------------------------------------------------
@@ -236,19 +256,29 @@ class Basis:
     def _charge(self, place: Place, gang: Gang | None, fleet: Fleet) -> None:
         before = self._charged.pop(place, None)
         if before is not None:
-            usage = self._usage[before[0]]
-            add(usage, before[1], -1)
-            for resource in [resource for resource, amount in usage.items() if not amount]:
-                del usage[resource]
+            self._use(before[0], before[1], -1)
         self._sharing.discard(place)
         if gang is None:
             return
         amounts = gang_charge(gang, fleet)
         if amounts:
             self._charged[place] = gang.queue, amounts
-            add(self._usage.setdefault(gang.queue, {}), amounts)
+            self._use(gang.queue, amounts)
         if any(role.shape.request.share is not None for role in gang.roles):
             self._sharing.add(place)
+
+    def _recharge(self, place: Place, queue: QueueName, less: Amounts, more: Amounts) -> None:
+        """A gang of the same queue is charged so much less, and more."""
+        amounts = self._charged.setdefault(place, (queue, {}))[1]
+        for charge, sign in ((less, -1), (more, 1)):
+            add(amounts, charge, sign)
+            self._use(queue, charge, sign)
+
+    def _use(self, queue: QueueName, amounts: Amounts, times: int = 1) -> None:
+        usage = self._usage.setdefault(queue, {})
+        add(usage, amounts, times)
+        for resource in [resource for resource in amounts if not usage[resource]]:
+            del usage[resource]
 
     def _charge_occupant(self, place: Place, occupant: Occupant | None, fleet: Fleet) -> None:
         add(self._occupied, self._occupied_by.pop(place, {}), -1)
@@ -273,3 +303,11 @@ class Basis:
 def _bound(room: Room) -> None:
     if len(room.changed) > MOST_CHANGES or len(room.derived) + len(room.scores) > MOST_DERIVED:
         room.forget()
+
+
+def _touched(old: Gang, new: Gang) -> list[tuple[Member, Member]] | None:
+    """Members that are not the same objects, before and after; None when the gangs differ in more than members' states."""
+    if len(old.members) != len(new.members) or old.queue != new.queue or old.roles != new.roles:
+        return None
+    pairs = [(before, after) for before, after in zip(old.members, new.members, strict=True) if before is not after]
+    return pairs if all(before.uid == after.uid for before, after in pairs) else None

@@ -133,6 +133,28 @@ def occupant_of(pod: Pod, node: NodeName, asked: Asked | None, *, promised: bool
     )
 
 
+def stands_alike(before: Pod, after: Pod) -> bool:
+    """Whether two states of a pod make the same member or occupant, and the same gang around it."""
+    return (
+        before.uid == after.uid
+        and before.node == after.node
+        and before.scheduler_name == after.scheduler_name
+        and before.gang == after.gang
+        and before.role == after.role
+        and (before.phase is after.phase or not (before.finished or after.finished))
+        and before.terminating == after.terminating
+        and before.gated == after.gated
+        and before.nominated_node == after.nominated_node
+        and before.created == after.created
+        and (before.priority, before.priority_class) == (after.priority, after.priority_class)
+        and before.preemption_policy == after.preemption_policy
+        and before.annotations.get(PREEMPTABLE) == after.annotations.get(PREEMPTABLE)
+        and before.cards == after.cards
+        and before.labels == after.labels
+        and before.shape == after.shape
+    )
+
+
 def member_state(pod: Pod, hold: Hold | None) -> MemberState:
     """Where a pod of ours stands."""
     if pod.phase is Phase.SUCCEEDED:
@@ -159,7 +181,6 @@ def member_of(pod: Pod, hold: Hold | None, asked: Asked | None, part: str = "") 
         state=state,
         node=assumed.node if assumed is not None else pod.node,
         cards=assumed.cards if assumed is not None else pod.cards,
-        resource_version=pod.resource_version,
         slice=part,
         labels=() if asked is None else asked.labels(pod),
         pod_terms=() if asked is None else keeps_away(pod.shape.pod_terms),
@@ -226,7 +247,7 @@ def gang_of(
     keeps members of pods that did not change.
     """
     made = _roles(group, pods, seen)
-    make = member or member_of
+    make, asked, slice_of = member or member_of, seen.labelled.asked, made.slice_of
     hold, message = "", ""
     first = pods[0] if pods else None
     namespace = group.namespace if group is not None else key.partition("/")[0]
@@ -239,9 +260,12 @@ def gang_of(
     named = group.priority_class if group is not None else ""
     value = classes.get(named)
     priority = value.value if value is not None else max((pod.priority for pod in pods), default=0)
-    preemptible = not any(
-        holder.get(PREEMPTABLE) == "false" for pod in pods for holder in (pod.annotations, pod.labels)
-    )
+    preemptible, never_preempts = True, False
+    for pod in pods:
+        if pod.annotations.get(PREEMPTABLE) == "false" or pod.labels.get(PREEMPTABLE) == "false":
+            preemptible = False
+        if pod.preemption_policy == "Never":
+            never_preempts = True
     if group is not None and (group.annotations.get(PREEMPTABLE) or group.labels.get(PREEMPTABLE)) == "false":
         preemptible = False
     return Gang(
@@ -251,12 +275,10 @@ def gang_of(
         priority=priority,
         priority_class=named or (first.priority_class if first is not None else ""),
         preemptible=preemptible,
-        never_preempts=any(pod.preemption_policy == "Never" for pod in pods),
+        never_preempts=never_preempts,
         minimum=group.min_member if group is not None else 1,
         roles=made.roles,
-        members=tuple(
-            make(pod, promised.get(pod.uid), seen.labelled.asked, made.slice_of.get(pod.uid, "")) for pod in pods
-        ),
+        members=tuple([make(pod, promised.get(pod.uid), asked, slice_of.get(pod.uid, "")) for pod in pods]),
         topology=group.topology if group is not None else TopologyWish(),
         submitted=group.created if group is not None else (first.created if first is not None else 0.0),
         namespace=namespace,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
-from muster.decide.gangs import Seen, bare_gang, gang_of, is_foreign, member_of, member_state, occupant_of
+from muster.decide.gangs import Seen, bare_gang, gang_of, is_foreign, member_of, member_state, occupant_of, stands_alike
 from muster.decide.neighbours import Asked, Labelled
 from muster.decide.ordered import Ordered
 from muster.decide.promises import Promises
@@ -132,6 +132,13 @@ class Join:
         before = self._pods.get(key)
         if before is after:
             return
+        if before is not None and after is not None and stands_alike(before, after):
+            self._pods[key] = self._by_uid[after.uid] = after
+            gang = self._gang_key(after)
+            if gang is not None:
+                self._members[gang][key] = after
+                self._follow_start(after, gang)
+            return
         self._terms.change(key, before, after)
         if before is not None:
             self._unlearn(key, before, after)
@@ -163,10 +170,13 @@ class Join:
             if key not in mine or before is None or (before.created, before.uid) != (after.created, after.uid):
                 self._unsorted.add(gang)
             mine[key] = after
-        if gang is not None and after.node is not None and after.phase is Phase.PENDING and not after.terminating:
-            self.unstarted[after.uid] = gang
+        self._follow_start(after, gang)
+
+    def _follow_start(self, pod: Pod, gang: GangKey | None) -> None:
+        if gang is not None and pod.node is not None and pod.phase is Phase.PENDING and not pod.terminating:
+            self.unstarted[pod.uid] = gang
         else:
-            self.unstarted.pop(after.uid, None)
+            self.unstarted.pop(pod.uid, None)
 
     def _touch(self, key: str, pod: Pod) -> None:
         gang = self._gang_key(pod)
@@ -329,15 +339,19 @@ class Join:
         )
         self._changes.gangs[place] = gang = being_carried_out(gang, self._promises.entries.get(key))
         self._gangs.put(place, gang)
-        if gang.broken:
+        if _is_broken(gang):
             self.broken[key] = gang
         else:
             self.broken.pop(key, None)
 
     def _member(self, pod: Pod, hold: Hold | None, asked: Asked | None, part: str) -> Member:
         known = self._made.get(pod.uid)
-        if known is not None and known[0] is pod and known[1] is hold and known[2] == part:
-            return known[3]
+        if known is not None and known[1] is hold and known[2] == part:
+            if known[0] is pod:
+                return known[3]
+            if stands_alike(known[0], pod):
+                self._made[pod.uid] = (pod, hold, part, known[3])
+                return known[3]
         member = member_of(pod, hold, asked, part)
         self._made[pod.uid] = (pod, hold, part, member)
         return member
@@ -399,3 +413,19 @@ def being_carried_out(gang: Gang, entry: OpenEntry | None) -> Gang:
         else f"its last placement is being taken back: {entry.message or entry.reason}"
     )
     return msgspec.structs.replace(gang, hold="BINDING", hold_message=message)
+
+
+def _is_broken(gang: Gang) -> bool:
+    """What `Gang.broken` says, in one pass where most gangs are not."""
+    counted, started = 0, False
+    for member in gang.members:
+        state = member.state
+        if state is MemberState.BOUND or state is MemberState.ASSUMED:
+            counted += 1
+        elif state is MemberState.SUCCEEDED:
+            return False
+        elif state is MemberState.LEAVING:
+            started = True
+    if not (started or counted):
+        return False
+    return counted < gang.minimum or (any(role.minimum for role in gang.roles) and gang.broken)
