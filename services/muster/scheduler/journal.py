@@ -7,11 +7,13 @@ waits cannot grow without end while NATS is away, since nothing can be committed
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from muster.bus.messages import Decision
+from muster.bus.queries import Moment
 from muster.decide.actual import CardFinding
 from muster.decide.reasons import Reason
 from muster.model.instructions import Instruction, Pending
@@ -24,6 +26,7 @@ from muster.scheduler.telemetry import Telemetry, placed_in
 REPEAT_SECONDS = 30.0
 PENDING_PER_SECOND = 100.0
 PENDING_BURST = 500.0
+HISTORY = 8
 COMING_SECONDS = 3.0
 """A gang whose pods do not all exist yet is most likely being made: that is no news before it has lasted so long."""
 
@@ -48,6 +51,8 @@ class Journal:
         self.pending: dict[GangKey, Pending] = {}
         self.since: dict[GangKey, float] = {}
         """When each gang's present reason began, Unix seconds."""
+        self.history: dict[GangKey, deque[Moment]] = {}
+        """The last things that happened to each gang of the last snapshot."""
         self._said: dict[GangKey, tuple[Pending, float]] = {}
         self._waiting: dict[str, Decision] = {}
         self._something = asyncio.Event()
@@ -99,6 +104,7 @@ class Journal:
                 epoch=epoch,
                 sequence=sequence,
             )
+            self._remember(GangKey(decision.gang), now, _told(decision), decision.code)
             self._say(f"{sequence}.{number}", decision)
 
     def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
@@ -111,10 +117,14 @@ class Journal:
             before = self.pending.get(gang)
             if before is None or before.code != reason.code:
                 self.since[gang] = now
+                self._remember(gang, now, f"waits: {reason.code}", reason.code)
         for gang in self.pending.keys() - reasons.keys():
             self.since.pop(gang, None)
             self._said.pop(gang, None)
         self.pending = reasons
+        if len(self.history) > 2 * len(snapshot.gangs) + HISTORY:
+            present = {gang.key for gang in snapshot.gangs}
+            self.history = {gang: moments for gang, moments in self.history.items() if gang in present}
         for gang, reason in reasons.items():
             self._explain(gang, reason, now)
         if placed := placed_in(instructions):
@@ -144,6 +154,9 @@ class Journal:
         """A defect: it is told loudly, and counted."""
         self._telemetry.defects.labels(what).inc()
         self._log.error("a defect: this must not fail", what=what, exc_info=error)
+
+    def _remember(self, gang: GangKey, at: float, text: str, code: str) -> None:
+        self.history.setdefault(gang, deque(maxlen=HISTORY)).append(Moment(at=at, text=text, code=code))
 
     def _explain(self, gang: GangKey, reason: Pending, now: float) -> None:
         said = self._said.get(gang)
@@ -197,3 +210,12 @@ class Journal:
                 if self._waiting.get(key) is decision:
                     del self._waiting[key]
             self._something.clear()
+
+
+def _told(decision: Decision) -> str:
+    """A committed decision in a few words."""
+    if decision.verb == "bind":
+        return f"placed {decision.message}"
+    if decision.verb == "undo":
+        return f"taken back: {decision.message or decision.code}"
+    return decision.code if decision.verb == "close" else f"{decision.verb} {decision.code}".strip()

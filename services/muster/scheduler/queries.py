@@ -16,7 +16,6 @@ from muster.bus.queries import (
     GangRow,
     GangsReply,
     GangsRequest,
-    Moment,
     NodeRow,
     NodesReply,
     NodesRequest,
@@ -31,7 +30,7 @@ from muster.model.nodes import Node
 from muster.model.pods import CardUse, Phase, Pod, Request
 from muster.model.snapshot import Snapshot
 from muster.model.topology import value_at
-from muster.model.units import ONE_CARD, CardIndex, GangKey, NodeName, split_key
+from muster.model.units import ONE_CARD, CardIndex, NodeName, split_key
 from muster.model.workloads import Limits, Queue
 from muster.scheduler.book import Book
 from muster.scheduler.journal import Journal
@@ -51,7 +50,6 @@ class Queries:
         self._world = world
         self._book = book
         self._journal = journal
-        self.history: dict[GangKey, list[Moment]] = defaultdict(list)
 
     def gangs(self, request: GangsRequest) -> GangsReply:
         """Gangs in the order in which they would be served: running first, then waiting by position."""
@@ -83,8 +81,6 @@ class Queries:
         facts = [Fact(label="asks", text=_asks(gang))]
         if row.nodes:
             facts.append(Fact(label="runs on", text=", ".join(row.nodes)))
-        if reason is not None:
-            facts.extend(Fact(label=name, text=str(value)) for name, value in sorted(reason.numbers.items()))
         queue = next((item for item in self.queues(QueuesRequest(queue=gang.queue)).queues), None)
         if queue is not None:
             facts.append(Fact(label="queue", text=_queue_text(queue)))
@@ -98,7 +94,7 @@ class Queries:
             position=row.position,
             numbers=dict(reason.numbers) if reason is not None else {},
             facts=tuple(facts),
-            history=tuple(self.history.get(gang.key, ())),
+            history=tuple(self._journal.history.get(gang.key, ())),
         )
 
     def nodes(self, request: NodesRequest) -> NodesReply:
