@@ -13,6 +13,7 @@ from muster.decide.commitments import Kind, LedgerView, Lingering, OpenEntry, ho
 from muster.decide.gangs import build_snapshot
 from muster.decide.join import Join, being_carried_out
 from muster.decide.memory import CoreMemory
+from muster.decide.placement.recount import Recount
 from muster.decide.scheduling import decide
 from muster.decide.surroundings import Surroundings
 from muster.model.instructions import Slot
@@ -315,6 +316,27 @@ def test_a_decision_from_what_was_kept_is_the_decision_from_nothing(rng):
         kept = decide(state, memory, 100.0, POLICY, basis=basis)
         assert kept == decide(state, memory, 100.0, POLICY)
         memory = kept.memory
+
+
+@given(rng=st.randoms(use_true_random=False))
+@settings(max_examples=20, deadline=None)
+def test_the_validators_kept_count_is_the_one_made_from_nothing(rng):
+    truth, join, kept = Truth(rng), Join(POLICY), Recount()
+    for _ in range(20):
+        for _ in range(rng.choice((1, 5))):
+            kind, key = truth.change()
+            join.change(kind, key, truth.tables[kind].get(key))
+        if rng.random() < 0.5:
+            truth.commit()
+        join.follow(truth.view)
+        state, made = join.snapshot(), Recount()
+        kept.follow(state)
+        made.follow(state)
+        for name in NAMES:
+            assert sorted(map(repr, kept.on(name))) == sorted(map(repr, made.on(name)))
+        used = [one.usage({"q1", "q2"}) for one in (kept, made)]
+        some = [{name: {r: n for r, n in of.items() if n} for name, of in one.items()} for one in used]
+        assert some[0] == some[1]
 
 
 def test_a_basis_that_failed_wants_everything_again():

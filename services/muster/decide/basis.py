@@ -17,6 +17,7 @@ from muster.decide.fleet import Fleet, alike
 from muster.decide.join import Changes, Place
 from muster.decide.ordered import Ordered
 from muster.decide.ordering import gang_key_order
+from muster.decide.placement.recount import Recount
 from muster.decide.room import Held, Room, held_by, held_by_gang, held_by_hold, held_by_occupant
 from muster.decide.shares import Amounts, Tree, add, charge_at, charge_holds, gang_charge, total_of, tree_of
 from muster.model.gangs import Gang, Member
@@ -41,13 +42,15 @@ class Start(NamedTuple):
     """The emptied cluster, in which what could ever fit is tried."""
     tree: Tree
     asks: dict[GangKey, Ask]
+    recount: Recount
+    """The validator's own; it is derived from nothing of the above."""
 
 
 def start_of(snapshot: Snapshot, fleet: Fleet | None = None) -> Start:
     """Everything from nothing. ``fleet`` may be given by a caller that kept it: of the same nodes and levels."""
     fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes)
     room = Room(fleet, held_by(snapshot))
-    return Start(fleet, room, Room(fleet), tree_of(snapshot, room), asks_of(snapshot.gangs))
+    return Start(fleet, room, Room(fleet), tree_of(snapshot, room), asks_of(snapshot.gangs), Recount())
 
 
 def _nothing() -> Changes:
@@ -59,6 +62,7 @@ class Basis:
 
     def __init__(self) -> None:
         self._noted = _nothing()
+        self._recount = Recount()
         self._room: Room | None = None
         self._empty: Room | None = None
         self._gangs: dict[Place, Gang] = {}
@@ -111,7 +115,7 @@ class Basis:
         _bound(room)
         _bound(empty)
         asks = {ask.gang.key: ask for ask in self._asks}
-        return Start(fleet, room, empty, self._tree(snapshot, fleet), asks)
+        return Start(fleet, room, empty, self._tree(snapshot, fleet), asks, self._recount)
 
     def give_back(self) -> None:
         """The decision is over."""

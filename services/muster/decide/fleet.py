@@ -71,6 +71,8 @@ class Fleet:
         self._taint_code: dict[tuple[Taint, ...], int] = {}
         self.memo: dict[object, object] = {}
         """What other modules of the core derive from these nodes alone; the key says which."""
+        self.label_memo: dict[object, object] = {}
+        """The same for what is derived from nothing but names, labels and HyperNodes."""
         self._whole_cards: dict[tuple[int, int], CardUse] = {}
         self._columns: dict[str, Column] = {}
         self._vectors: dict[Request, Ints | None] = {}
@@ -99,7 +101,7 @@ class Fleet:
         fleet.position_of = list(self.position_of)
         fleet.memo, fleet._whole_cards = {}, {}  # noqa: SLF001  (one of our own)
         if relabelled:
-            fleet._columns, fleet._topology = {}, None  # noqa: SLF001
+            fleet._columns, fleet._topology, fleet.label_memo = {}, None, {}  # noqa: SLF001
         fleet._taint_code, fleet.taint_sets = dict(self._taint_code), list(self.taint_sets)  # noqa: SLF001
         fleet._fill(rows)  # noqa: SLF001
         gone = {name for row in rows for name, _ in self.nodes[row].extended}

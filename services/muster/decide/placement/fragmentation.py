@@ -271,7 +271,19 @@ def _kept(room: Room, key: object, compute: Callable[[Ints], Floats]) -> Floats:
 
 
 def _alike(room: Room) -> tuple[Ints, Ints]:
-    """A row for each look that nodes have, and the number of each row's look: alike nodes are judged once."""
+    """A row for each look that nodes have, and the number of each row's look: alike nodes are judged once.
+
+    Kept with the room until a row changes.
+    """
+    at, first = room.derived.get("alike", (-1, None))
+    if first is not None and at == len(room.changed):
+        return first, room.derived["look"][1]
+    first, number = _looks(room)
+    room.derived["alike"], room.derived["look"] = (len(room.changed), first), (len(room.changed), number)
+    return first, number
+
+
+def _looks(room: Room) -> tuple[Ints, Ints]:
     fleet = room.fleet
     every = np.arange(fleet.size)
     if not fleet.size:

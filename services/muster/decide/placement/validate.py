@@ -7,8 +7,8 @@ means that the plan may leave the core.
 
 from collections import defaultdict
 from collections.abc import Sequence
-from fractions import Fraction
 
+from muster.decide.placement.recount import Amount, Recount, charge
 from muster.decide.placement.validate_neighbours import wrong_neighbours
 from muster.decide.placement.validate_topology import Domains, wrong_domains
 from muster.model.gangs import Gang, MemberState
@@ -19,9 +19,6 @@ from muster.model.snapshot import Snapshot
 from muster.model.units import CardIndex, NodeName, PodUid, QueueName
 from muster.model.workloads import Queue
 
-Amount = int | Fraction
-
-HOLDS = (MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING)
 VGPU_RESOURCE = "volcano.sh/vgpu-number"
 
 
@@ -58,20 +55,34 @@ class _Use:
         return {"cpu": node.cpu, "memory": node.memory, "pods": node.max_pods, **dict(node.extended)}
 
 
-def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[str]) -> list[str]:
-    """Everything that is wrong with these placements, taken together; nothing for a sound plan."""
+def validate(
+    snapshot: Snapshot,
+    places: Sequence[Place],
+    *,
+    levels: Sequence[str],
+    recount: Recount | None = None,
+    domains: Domains | None = None,
+) -> list[str]:
+    """Everything that is wrong with these placements, taken together; nothing for a sound plan.
+
+    ``recount`` and ``domains`` may be kept by the caller: the one follows every snapshot, the other is of nodes of the same
+    names and labels, levels and HyperNodes.
+    """
     problems: list[str] = []
     nodes = {node.name: node for node in snapshot.nodes}
     gangs = {gang.key: gang for gang in snapshot.gangs}
     if not places:
         return problems
     used = {slot.node: _Use(nodes[slot.node]) for place in places for slot in place.slots if slot.node in nodes}
-    domains = Domains(nodes, levels, snapshot.hypernodes)
-    queue_use: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
-    added: dict[QueueName, dict[str, Amount]] = defaultdict(lambda: defaultdict(int))
-    _count_standing(
-        snapshot, used, queue_use, _limited(snapshot, {gangs[p.gang].queue for p in places if p.gang in gangs})
-    )
+    domains = domains or Domains(nodes, levels, snapshot.hypernodes)
+    standing = recount or Recount()
+    standing.follow(snapshot)
+    for use in used.values():
+        for stand in standing.on(use.node.name):
+            use.add(*stand)
+    limited = _limited(snapshot, {gangs[p.gang].queue for p in places if p.gang in gangs})
+    queue_use: dict[QueueName, dict[str, Amount]] = defaultdict(dict, standing.usage(limited))
+    added: dict[QueueName, dict[str, Amount]] = defaultdict(dict)
     seen: set[PodUid] = set()
     touched: set[tuple[NodeName, CardIndex]] = set()
     for place in places:
@@ -96,8 +107,8 @@ def validate(snapshot: Snapshot, places: Sequence[Place], *, levels: Sequence[st
             problems += [f"{slot.pod} on {node.name}: {text}" for text in _too_much(used[node.name], shape, slot)]
             used[node.name].add(shape.request, slot.cards, shape.host_ports)
             touched |= {(node.name, use.index) for use in slot.cards}
-            _charge(queue_use[gang.queue], shape.request, slot.cards, node)
-            _charge(added[gang.queue], shape.request, slot.cards, node)
+            charge(queue_use[gang.queue], shape.request, slot.cards, node)
+            charge(added[gang.queue], shape.request, slot.cards, node)
         problems += _minimums(gang, place)
         problems += wrong_domains(gang, place, domains)
     problems += wrong_neighbours(snapshot, places, nodes)
@@ -111,40 +122,6 @@ def _limited(snapshot: Snapshot, changed: set[QueueName]) -> set[QueueName]:
     queues = {queue.name: queue for queue in snapshot.queues}
     limits = {name for queue in changed for name in _lineage(queue, queues) if queues[name].capability}
     return {name for name in queues if limits & set(_lineage(name, queues))} if limits else set()
-
-
-def _count_standing(
-    snapshot: Snapshot,
-    used: dict[NodeName, _Use],
-    queue_use: dict[QueueName, dict[str, Amount]],
-    limited: set[QueueName],
-) -> None:
-    """Recount what stands: on the nodes of the plan, and in the queues that a limit binds."""
-    nodes = {node.name: node for node in snapshot.nodes} if limited else {}
-    queues: dict[str, QueueName] = {}
-    for gang in snapshot.gangs:
-        queues[gang.key] = gang.queue
-        counted = gang.queue in limited
-        shapes: dict[str, Shape] = {}
-        for member in gang.members:
-            if member.node is None or not (counted or member.node in used) or member.state not in HOLDS:
-                continue
-            shapes = shapes or {role.name: role.shape for role in gang.roles}
-            if member.role not in shapes:
-                continue
-            shape = shapes[member.role]
-            if member.node in used:
-                used[member.node].add(shape.request, member.cards, shape.host_ports)
-            if counted:
-                _charge(queue_use[gang.queue], shape.request, member.cards, nodes.get(member.node))
-    for occupant in snapshot.occupants:
-        if occupant.node in used:
-            used[occupant.node].add(occupant.request, occupant.cards, occupant.host_ports)
-    for hold in snapshot.holds:
-        if hold.node in used:
-            used[hold.node].add(hold.request, hold.cards)
-        if queues.get(hold.gang) in limited:
-            _charge(queue_use[queues[hold.gang]], hold.request, hold.cards, nodes.get(hold.node))
 
 
 def _refuses(node: Node, shape: Shape) -> list[str]:
@@ -286,21 +263,6 @@ def _minimums(gang: Gang, place: Place) -> list[str]:
         if placed[role.name] + counted[role.name] < role.minimum
     ]
     return problems
-
-
-def _charge(usage: dict[str, Amount], request: Request, cards: Sequence[CardUse], node: Node | None) -> None:
-    usage["cpu"] += request.cpu
-    usage["memory"] += request.memory
-    for name, amount in request.extended:
-        usage[name] += amount
-    if request.cards:
-        usage["gpu"] += request.cards * 1_000_000
-        usage[request.card_resource] += request.cards * 1_000_000
-    elif request.share is not None:
-        sizes = {card.index: card.memory_mib for card in node.cards} if node is not None else {}
-        size = next((sizes[use.index] for use in cards if use.index in sizes), min(sizes.values(), default=0))
-        memory = Fraction(request.share.memory_mib * 1_000_000, size) if size else Fraction(0)
-        usage["gpu"] += request.share.count * max(memory, Fraction(request.share.core_percent * 10_000))
 
 
 def _capabilities(

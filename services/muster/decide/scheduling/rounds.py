@@ -1,6 +1,7 @@
 """One decision, in the numbered steps of DESIGN 6."""
 
 from collections.abc import Iterable
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -14,8 +15,10 @@ from muster.decide.ordering import Line, gang_key_order
 from muster.decide.placement.expand import slots_of
 from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.fragmentation import mix_of
+from muster.decide.placement.recount import Recount
 from muster.decide.placement.solver import Solve, solve_here
 from muster.decide.placement.validate import validate
+from muster.decide.placement.validate_topology import Domains
 from muster.decide.reasons import Reason
 from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held, hold_of
@@ -67,7 +70,7 @@ def decide(
 def _decided(
     start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, solve: Solve
 ) -> Decision:
-    fleet, room, empty, tree, asks = start
+    fleet, room, empty, tree, asks, recount = start
     before = room.mark()
     holds = {key: hold for key, ask in asks.items() if (hold := hold_of(ask, tree, memory, now)) is not None}
     free = [ask for key, ask in asks.items() if key not in holds and ask.waiting]
@@ -83,7 +86,7 @@ def _decided(
     memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
     serve_surplus(work, hopeful)
 
-    places, rejected = _places(work, snapshot)
+    places, rejected = _places(work, snapshot, recount)
     started = {place.gang for place in places}
     explainer = Explainer(work, before=before, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
@@ -183,19 +186,27 @@ def blocked_rows(fleet: Fleet, memory: CoreMemory, now: float, asks: Iterable[As
     return blocked
 
 
-def _places(work: Round, snapshot: Snapshot) -> tuple[list[Place], dict[GangKey, Held]]:
+def _places(work: Round, snapshot: Snapshot, recount: Recount) -> tuple[list[Place], dict[GangKey, Held]]:
     """The instructions; nothing leaves without passing the validator, and what does not pass says so."""
     places = [
         Place(gang=key, gang_uid=work.asks[key].gang.uid, slots=slots_of(work.room.fleet, work.asks[key], landed))
         for key, landed in work.landed.items()
         if landed
     ]
-    if not validate(snapshot, places, levels=snapshot.topology_levels):
+    if not places:
+        return [], {}
+    levels, memo = snapshot.topology_levels, work.room.fleet.label_memo
+    domains = memo.get("validator's domains")
+    if not isinstance(domains, Domains):
+        nodes = {node.name: node for node in snapshot.nodes}
+        domains = memo["validator's domains"] = Domains(nodes, levels, snapshot.hypernodes)
+    check = partial(validate, snapshot, levels=levels, recount=recount, domains=domains)
+    if not check(places):
         return places, {}
     sound: list[Place] = []
     rejected: dict[GangKey, Held] = {}
     for place in places:
-        problems = validate(snapshot, [*sound, place], levels=snapshot.topology_levels)
+        problems = check([*sound, place])
         if problems:
             text = "; ".join(problems[:3])
             rejected[place.gang] = Held(Reason.PLAN_REJECTED, f"the plan for it is unsound: {text}", {})
