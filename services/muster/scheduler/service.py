@@ -40,7 +40,7 @@ from muster.scheduler.leading import Leadership
 from muster.scheduler.pods import ApiPods
 from muster.scheduler.queries import Queries, UnknownJobError
 from muster.scheduler.reservations import Reservations
-from muster.scheduler.solving import decide_in_thread
+from muster.scheduler.solving import Decider
 from muster.scheduler.telemetry import Telemetry
 from muster.scheduler.wake import Wake
 from muster.scheduler.world import World
@@ -201,7 +201,7 @@ class Scheduler:
             reporter=self._journal,
             policy=self._context.policy,
             wake=self._wake,
-            decide=decide_in_thread,
+            decide=Decider(),
             log=self._log,
             incarnation=incarnation,
             reservations=Reservations(
