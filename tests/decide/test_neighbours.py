@@ -39,7 +39,10 @@ def spread(key=ZONE, *, skew=1, required=True, least=1, **labels):
 
 def pod(name, *, gang="g", app="a", on=None, foreign=False, namespace="ns", terms=(), spreads=(), **more):
     shape = Shape(
-        request=more.pop("request", request(cpu=1000)), pod_terms=tuple(terms), spread=tuple(spreads), **more.pop("shape", {})
+        request=more.pop("request", request(cpu=1000)),
+        pod_terms=tuple(terms),
+        spread=tuple(spreads),
+        **more.pop("shape", {}),
     )
     return Pod(
         namespace=namespace,
@@ -211,7 +214,9 @@ def test_without_terms_that_matter_no_labels_are_carried():
 
 
 def test_pods_that_differ_only_in_labels_nobody_asks_about_are_one_shape():
-    every = [msgspec.structs.replace(one, labels={"app": "a", "index": one.name}) for one in pods(3, terms=[apart(app="a")])]
+    every = [
+        msgspec.structs.replace(one, labels={"app": "a", "index": one.name}) for one in pods(3, terms=[apart(app="a")])
+    ]
     assert where(nodes("x", "x", "x"), every) == ["n0", "n1", "n2"]
 
 
@@ -278,7 +283,9 @@ TERMS = st.lists(
     ),
     max_size=2,
 )
-SPREADS = st.lists(st.builds(lambda skew, app: spread(skew=skew, app=app), st.integers(1, 2), st.sampled_from("ab")), max_size=1)
+SPREADS = st.lists(
+    st.builds(lambda skew, app: spread(skew=skew, app=app), st.integers(1, 2), st.sampled_from("ab")), max_size=1
+)
 
 
 @st.composite
