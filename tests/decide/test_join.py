@@ -108,7 +108,7 @@ class Truth:
             scheduler_name=rng.choice(("muster", "muster", "muster", "default-scheduler")),
             gang=rng.choice((None, "a/g1", "a/g2", "b/g1")),
             role=rng.choice(("w", "ps")),
-            shape=rng.choice(SHAPES if rng.random() < 0.5 else SHAPES[:3]),
+            shape=rng.choice(SHAPES[: rng.choice((1, 1, 3, len(SHAPES)))]),
             priority=rng.randrange(2),
             labels=rng.choice(({}, {"app": "x"}, {"app": "y", "other": "z"})),
             created=float(rng.randrange(3)),

@@ -285,7 +285,10 @@ class Basis:
             del usage[resource]
 
     def _charge_occupant(self, place: Place, occupant: Occupant | None, fleet: Fleet) -> None:
-        add(self._occupied, self._occupied_by.pop(place, {}), -1)
+        gone = self._occupied_by.pop(place, {})
+        add(self._occupied, gone, -1)
+        for resource in [resource for resource in gone if not self._occupied[resource]]:
+            del self._occupied[resource]
         if occupant is not None:
             charge = charge_at(fleet, occupant.request, occupant.node, occupant.cards)
             self._occupied_by[place] = charge

@@ -133,25 +133,32 @@ def occupant_of(pod: Pod, node: NodeName, asked: Asked | None, *, promised: bool
     )
 
 
-def stands_alike(before: Pod, after: Pod) -> bool:
-    """Whether two states of a pod make the same member or occupant, and the same gang around it."""
+def same_member(before: Pod, after: Pod) -> bool:
+    """Whether two states of a pod differ at most in where it stands: the gang around it is the same."""
     return (
         before.uid == after.uid
-        and before.node == after.node
         and before.scheduler_name == after.scheduler_name
         and before.gang == after.gang
         and before.role == after.role
-        and (before.phase is after.phase or not (before.finished or after.finished))
-        and before.terminating == after.terminating
-        and before.gated == after.gated
-        and before.nominated_node == after.nominated_node
         and before.created == after.created
         and (before.priority, before.priority_class) == (after.priority, after.priority_class)
         and before.preemption_policy == after.preemption_policy
         and before.annotations.get(PREEMPTABLE) == after.annotations.get(PREEMPTABLE)
-        and before.cards == after.cards
         and before.labels == after.labels
         and before.shape == after.shape
+    )
+
+
+def stands_alike(before: Pod, after: Pod) -> bool:
+    """Whether two states of a pod make the same member or occupant, and the same gang around it."""
+    return (
+        before.node == after.node
+        and (before.phase is after.phase or not (before.finished or after.finished))
+        and before.terminating == after.terminating
+        and before.gated == after.gated
+        and before.nominated_node == after.nominated_node
+        and before.cards == after.cards
+        and same_member(before, after)
     )
 
 

@@ -8,12 +8,23 @@
 `snapshot` does the work for whatever changed since the last one; `take_changes` tells it to those who derive more from it.
 """
 
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
-from muster.decide.gangs import Seen, bare_gang, gang_of, is_foreign, member_of, member_state, occupant_of, stands_alike
+from muster.decide.gangs import (
+    Seen,
+    bare_gang,
+    gang_of,
+    is_foreign,
+    member_of,
+    member_state,
+    occupant_of,
+    same_member,
+    stands_alike,
+)
 from muster.decide.neighbours import Asked, Labelled
 from muster.decide.ordered import Ordered
 from muster.decide.promises import Promises
@@ -84,6 +95,10 @@ class Join:
         self.broken: dict[GangKey, Gang] = {}
         """Gangs of the last snapshot that are broken."""
         self._dirty_gangs: set[GangKey] = set()
+        self._moved: dict[GangKey, dict[PodUid, Pod]] = {}
+        """Members that stand elsewhere than before, of gangs that are the same otherwise."""
+        self._position: dict[GangKey, dict[PodUid, int] | None] = {}
+        """Where members stand in their gang; None: where they stand decides more than their own state."""
         self._dirty_pods: set[str] = set()
         self._dirty_uids: set[PodUid] = set()
         self._changes = Changes({}, {}, {}, everything=True)
@@ -140,6 +155,13 @@ class Join:
                 self._follow_start(after, gang)
             return
         self._terms.change(key, before, after)
+        gang = self._gang_key(after) if after is not None else None
+        if before is not None and after is not None and gang is not None and same_member(before, after):
+            self._pods[key] = self._by_uid[after.uid] = self._members[gang][key] = after
+            self._follow_start(after, gang)
+            self._follow_promise(after.uid)
+            self._moved.setdefault(gang, {})[after.uid] = after
+            return
         if before is not None:
             self._unlearn(key, before, after)
         if after is not None:
@@ -184,9 +206,12 @@ class Join:
             self._dirty_gangs.add(gang)
         else:
             self._dirty_pods.add(key)
-        if pod.uid in self._promises:
-            self._dirty_uids.add(pod.uid)
-            self._promises.moved(pod.uid)
+        self._follow_promise(pod.uid)
+
+    def _follow_promise(self, uid: PodUid) -> None:
+        if uid in self._promises:
+            self._dirty_uids.add(uid)
+            self._promises.moved(uid)
 
     def _is_ours(self, pod: Pod) -> bool:
         return pod.scheduler_name in self._policy.scheduler_names
@@ -255,6 +280,10 @@ class Join:
     def snapshot(self) -> Snapshot:
         """Everything a decision looks at, now."""
         self._complete()
+        for gang, pods in self._moved.items():
+            if gang not in self._dirty_gangs and not self._move_members(gang, pods):
+                self._dirty_gangs.add(gang)
+        self._moved.clear()
         for gang in self._dirty_gangs:
             self._remake_gang(gang)
         for key in self._dirty_pods:
@@ -315,6 +344,7 @@ class Join:
     def _remake_gang(self, key: GangKey) -> None:
         place: Place = (1, 0.0, key, "")
         group, mine = self._groups.get(key), self._members.get(key)
+        self._position.pop(key, None)
         if group is None and not mine:
             if self._gangs.drop(place) is not None:
                 self._changes.gangs[place] = None
@@ -337,7 +367,37 @@ class Join:
             seen=self._seen,
             member=self._member,
         )
-        self._changes.gangs[place] = gang = being_carried_out(gang, self._promises.entries.get(key))
+        self._put_gang(place, being_carried_out(gang, self._promises.entries.get(key)))
+
+    def _move_members(self, key: GangKey, pods: Mapping[PodUid, Pod]) -> bool:
+        """Replace single members; False: the gang has to be made anew."""
+        place: Place = (1, 0.0, key, "")
+        gang = self._gangs.get(place)
+        if gang is None or self._asked is not None:
+            return False
+        if key not in self._position:
+            self._position[key] = self._positions(gang, self._members[key].values())
+        position = self._position[key]
+        if position is None:
+            return False
+        members = list(gang.members)
+        for uid, pod in pods.items():
+            at = position[uid]
+            members[at] = self._member(pod, self._promises.holds.get(uid), None, members[at].slice)
+        self._put_gang(place, msgspec.structs.replace(gang, members=tuple(members)))
+        return True
+
+    @staticmethod
+    def _positions(gang: Gang, pods: Iterable[Pod]) -> dict[PodUid, int] | None:
+        """None where the pods of a role differ: which of them still wait decides what the role asks."""
+        shapes = {role.name: role.shape for role in gang.roles}
+        if any(pod.shape.claims or pod.shape != shapes[pod.role] for pod in pods):
+            return None
+        return {member.uid: at for at, member in enumerate(gang.members)}
+
+    def _put_gang(self, place: Place, gang: Gang) -> None:
+        key = gang.key
+        self._changes.gangs[place] = gang
         self._gangs.put(place, gang)
         if _is_broken(gang):
             self.broken[key] = gang
