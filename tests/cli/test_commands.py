@@ -209,4 +209,4 @@ def test_an_explanation_names_code_position_and_facts():
         message="3 of 4 nodes",
         facts=(Fact(label="asks", text="4 pods"),),
     )
-    assert text(reply).splitlines() == ["ns/a waits (2. in q): 3 of 4 nodes", "  asks  4 pods"]
+    assert text(reply).splitlines() == ["ns/a waits (2nd in q): 3 of 4 nodes", "  asks  4 pods"]

@@ -9,10 +9,13 @@ import msgspec
 
 from muster.bus.queries import ExplainReply
 from muster.cli.connection import add_connection, connected
+from muster.cli.words import ordinal
+from muster.decide.reasons import Reason
 
 EPILOG = """example:
   muster explain team-a/llm-7f3c
 """
+NEVER = "can never run as it is"
 
 
 def add(subparsers: Any) -> None:
@@ -41,17 +44,19 @@ async def run(arguments: argparse.Namespace) -> int:
 def text(reply: ExplainReply) -> str:
     """The explanation for people."""
     head = f"{reply.job} is {reply.state.lower()}"
+    message = reply.message
     if reply.state == "Waiting":
         head = f"{reply.job} waits"
         if reply.position:
-            head += f" ({reply.position}. in {reply.queue})"
-    lines = [f"{head}: {reply.message}" if reply.message else head]
-    width = max((len(fact.label) for fact in reply.facts), default=0)
-    lines += [f"  {fact.label:<{width}}  {fact.text}" for fact in reply.facts]
-    lines += [f"  fix it: {fix}" for fix in reply.fixes]
+            head += f" ({ordinal(reply.position)} in {reply.queue})"
+        if reply.code == Reason.NEVER_FITS:
+            head, message = f"{reply.job} {NEVER}", message.removeprefix(f"{NEVER}: ")
+    rows = [(fact.label, fact.text) for fact in reply.facts]
+    rows += [("fix it", fix) for fix in reply.fixes]
     if reply.history:
-        moments = "   ".join(
-            f"{time.strftime('%H:%M', time.localtime(moment.at))} {moment.text}" for moment in reply.history
-        )
-        lines.append(f"  history  {moments}")
-    return "\n".join(lines)
+        moments = (f"{time.strftime('%H:%M', time.localtime(moment.at))} {moment.text}" for moment in reply.history)
+        rows.append(("history", "   ".join(moments)))
+    width = max((len(label) for label, _ in rows), default=0)
+    return "\n".join(
+        [f"{head}: {message}" if message else head, *(f"  {label:<{width}}  {text}" for label, text in rows)]
+    )

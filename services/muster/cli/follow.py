@@ -7,13 +7,14 @@ import time
 import msgspec
 
 from muster.bus.messages import StatusEvent
+from muster.cli.words import ordinal
 from muster.client import Job
 
 
 def line(event: StatusEvent) -> str:
     """One event for people."""
     at = time.strftime("%H:%M:%S", time.localtime(event.at))
-    position = f" ({event.position}. in its queue)" if event.position else ""
+    position = f" ({ordinal(event.position)} in its queue)" if event.position else ""
     return f"{at}  {event.state:<10} {event.job or event.id}  {event.message or event.reason}{position}".rstrip()
 
 

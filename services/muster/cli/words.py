@@ -22,3 +22,9 @@ def span(seconds: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 gang``, ``2 gangs``."""
     return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def ordinal(number: int) -> str:
+    """``1st``, ``2nd``, ``3rd``, ``4th``, ``11th``."""
+    ending = "th" if number % 100 in {11, 12, 13} else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{ending}"

@@ -27,6 +27,8 @@ REPEAT_SECONDS = 30.0
 PENDING_PER_SECOND = 100.0
 PENDING_BURST = 500.0
 HISTORY = 8
+PASSING = frozenset({Reason.TOO_FEW_PODS, Reason.NO_PODGROUP, "BINDING"})
+"""Reasons that most often last a moment only: the gang is being made, removed or placed."""
 COMING_SECONDS = 3.0
 """A gang whose pods do not all exist yet is most likely being made: that is no news before it has lasted so long."""
 
@@ -162,7 +164,7 @@ class Journal:
         said = self._said.get(gang)
         if said is not None and said[0] == reason and now - said[1] < REPEAT_SECONDS:
             return
-        if reason.code == Reason.TOO_FEW_PODS and now - self.since.get(gang, now) < COMING_SECONDS:
+        if reason.code in PASSING and now - self.since.get(gang, now) < COMING_SECONDS:
             return
         if not self._take_token():
             return

@@ -25,9 +25,12 @@ from muster.bus.queries import (
 )
 from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.lifecycle.submission import SUBMISSION
+from muster.decide.reasons import Reason, count, format_amount
 from muster.model.gangs import Gang, Member, MemberState
+from muster.model.instructions import Pending
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Phase, Pod, Request
+from muster.model.quantity import format_bytes, format_cpu
 from muster.model.snapshot import Snapshot
 from muster.model.topology import value_at
 from muster.model.units import ONE_CARD, CardIndex, NodeName, split_key
@@ -94,6 +97,7 @@ class Queries:
             position=row.position,
             numbers=dict(reason.numbers) if reason is not None else {},
             facts=tuple(facts),
+            fixes=_fixes(reason),
             history=tuple(self._journal.history.get(gang.key, ())),
         )
 
@@ -336,21 +340,53 @@ def _largest_blocks(rows: Iterable[NodeRow], levels: tuple[str, ...]) -> Iterabl
 
 
 def _asks(gang: Gang) -> str:
-    parts = []
-    for role in gang.roles:
-        request = role.shape.request
-        label = f" ({role.name})" if role.name else ""
-        if request.share is not None:
-            share = request.share
-            core = f", {share.core_percent} % core" if share.core_percent else ""
-            parts.append(f"{role.replicas} × {share.memory_mib} MiB of a card{core}{label}")
-        else:
-            parts.append(f"{role.replicas} × {request.cards} cards{label}")
+    """``4 pods × 8 cards in one rack, all together``."""
+    several = len(gang.roles) > 1
+    parts = [
+        f"{role.name + ': ' if several and role.name else ''}{count(role.replicas, 'pod')} × {_amount(role.shape.request)}"
+        for role in gang.roles
+    ]
     where = gang.topology.required_level
-    return " + ".join(parts) + (f" in one {where}" if where else "") + f", at least {gang.minimum} together"
+    place = f" in one {where.rpartition('/')[2]}" if where else ""
+    pods = sum(role.replicas for role in gang.roles)
+    if pods <= 1:
+        return " + ".join(parts) + place
+    together = "all together" if gang.minimum >= pods else f"at least {gang.minimum} together"
+    return f"{' + '.join(parts)}{place}, {together}"
+
+
+def _amount(request: Request) -> str:
+    if request.share is not None:
+        share = request.share
+        amounts = [f"{share.memory_mib} MiB"] if share.memory_mib else []
+        amounts += [f"{share.core_percent} % of the core"] if share.core_percent else []
+        return f"a share of a card ({', '.join(amounts)})" if amounts else "a share of a card"
+    if request.cards:
+        return count(request.cards, "card")
+    if request.cpu or request.memory:
+        return f"{format_cpu(request.cpu)} cores, {format_bytes(request.memory)}"
+    return "no card"
 
 
 def _queue_text(row: QueueRow) -> str:
+    """``train-prod uses 8 of 48 deserved cards (64 cap)``."""
     cap = "no cap" if row.capability is None else f"{row.capability / ONE_CARD:g} cap"
-    deserved = "" if row.deserved is None else f" of {row.deserved / ONE_CARD:g} deserved"
-    return f"{row.name} uses {row.used / ONE_CARD:g}{deserved} ({cap})"
+    used = format_amount("gpu", row.used)
+    if row.deserved is not None:
+        used = f"{row.used / ONE_CARD:g} of {row.deserved / ONE_CARD:g} deserved cards"
+    return f"{row.name} uses {used} ({cap})"
+
+
+def _fixes(reason: Pending | None) -> tuple[str, ...]:
+    """What would cure a gang that can never run as it is."""
+    if reason is None or reason.code != Reason.NEVER_FITS:
+        return ()
+    numbers = reason.numbers
+    match numbers.get("capability"), numbers.get("possible"):
+        case int(cap), _:
+            most = format_amount(str(numbers["resource"]), cap)
+            return (f"ask for at most {most}, or have the cap raised (muster get queue {numbers['queue']})",)
+        case _, int(possible) if possible:
+            return (f"let at most {count(possible, 'pod')} start together",)
+        case _:
+            return ()
