@@ -18,8 +18,8 @@ from tests.nats_fixtures import eventually
 HERE = Path(__file__).parent
 SCENARIOS = HERE.parent / "scenarios" / "files"
 SECONDS = 60
-KEY = re.compile(r"\b[a-z]+(_[a-z]+)+\b")
-"""Names of fields, which nobody but a program should have to read."""
+KEY = re.compile(r"\b[a-z]+(_[a-z]+)+\b|\b[A-Z]+(_[A-Z]+)+\b")
+"""Names of fields and codes, which nobody but a program should have to read."""
 
 
 class Done(NamedTuple):
@@ -204,7 +204,7 @@ async def test_explain_names_what_it_asks_what_there_is_and_who_has_the_rest(mus
     facts = dict(line.strip().split("  ", 1) for line in lines)
     assert facts["asks"].strip() == "3 pods × 4 cards, all together"
     assert facts["queue"].strip() == "default uses 16 cards (no cap)"
-    assert re.search(r"\d\d:\d\d ", facts["history"])
+    assert re.search(r"\d\d:\d\d waits: not enough room", facts["history"])
     assert not KEY.search(told.out), told.out
     reply = (await muster("explain", "second", "--json")).json()
     assert (reply["state"], reply["code"], reply["position"]) == ("Waiting", "NOT_ENOUGH_ROOM", 1)
@@ -269,6 +269,7 @@ async def test_get_shows_jobs_nodes_and_queues_for_people_and_for_programs(muste
     assert (reply["total_cards"], reply["used_cards"]) == (16_000_000, 16_000_000)
     queues = await muster("get", "queues")
     assert re.search(r"^default +16 ", queues.out, re.MULTILINE)
+    assert re.search(r"^root +16 ", queues.out, re.MULTILINE)
     assert "1 gang, 12" in queues.out
     rows = {row["name"]: row for row in (await muster("get", "queues", "--json")).json()["queues"]}
     assert (rows["default"]["used"], rows["default"]["pending"]) == (16_000_000, 12_000_000)

@@ -99,9 +99,12 @@ async def _nodes(muster: client.Muster, arguments: argparse.Namespace) -> int:
     _show(table, "no nodes")
     if reply.nodes and not arguments.name:
         blocks = ", ".join(
-            f"{block.cards} in {block.level.rpartition('/')[2]} {block.domain}" for block in reply.largest_free
+            f"{block.cards} in {block.level.rpartition('/')[2]} {block.domain}"
+            for block in reply.largest_free
+            if block.cards
         )
-        print(f"{cards(reply.used_cards)} of {cards(reply.total_cards)} cards used; largest free blocks: {blocks}")
+        free = f"largest free blocks: {blocks}" if blocks else "no whole card is free"
+        print(f"{cards(reply.used_cards)} of {cards(reply.total_cards)} cards used; {free}")
     return 0
 
 

@@ -119,7 +119,8 @@ class Journal:
             before = self.pending.get(gang)
             if before is None or before.code != reason.code:
                 self.since[gang] = now
-                self._remember(gang, now, f"waits: {reason.code}", reason.code)
+                if reason.code not in PASSING:
+                    self._remember(gang, now, f"waits: {reason.code.replace('_', ' ').lower()}", reason.code)
         for gang in self.pending.keys() - reasons.keys():
             self.since.pop(gang, None)
             self._said.pop(gang, None)

@@ -24,6 +24,7 @@ from muster.bus.queries import (
     QueuesRequest,
 )
 from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.lifecycle.queues import ROOT
 from muster.decide.lifecycle.submission import SUBMISSION
 from muster.decide.reasons import Reason, count, format_amount
 from muster.model.gangs import Gang, Member, MemberState
@@ -55,7 +56,9 @@ class Queries:
         self._journal = journal
 
     def gangs(self, request: GangsRequest) -> GangsReply:
-        """Gangs in the order in which they would be served: running first, then waiting by position."""
+        """Gangs in the order in which they would be served: running first, then waiting by position, then what
+        stands in no line because it cannot run as it is.
+        """
         snapshot = self._journal.snapshot
         if snapshot is None:
             return GangsReply(at=time.time())
@@ -66,7 +69,7 @@ class Queries:
             and (not request.queue or gang.queue == request.queue)
         ]
         kept = [row for row in rows if request.finished or row.state not in {"Succeeded", "Failed"}]
-        kept.sort(key=lambda row: (row.position > 0, row.position, row.submitted, row.gang))
+        kept.sort(key=lambda row: (row.state == "Waiting" and not row.position, row.position, row.submitted, row.gang))
         return GangsReply(at=time.time(), gangs=tuple(kept))
 
     def explain(self, request: ExplainRequest) -> ExplainReply:
@@ -147,12 +150,14 @@ class Queries:
             for member in gang.members:
                 if member.node is not None and member.state in ON_NODE:
                     used[gang.queue] += sum(_millionths(use, cards.get(member.node, {})) for use in member.cards)
-        parents = {queue.name: queue.parent for queue in snapshot.queues}
+        parents = {str(queue.name): _parent(queue) for queue in snapshot.queues}
         for name, amount in list(used.items()):
-            parent = parents.get(name)  # type: ignore[call-overload]
-            while parent is not None:
-                used[parent] += amount
-                parent = parents.get(parent)
+            above = parents.get(name)
+            passed = {name}
+            while above is not None and above not in passed:
+                used[above] += amount
+                passed.add(above)
+                above = parents.get(above)
         rows = [
             self._queue_row(queue, used[queue.name], snapshot)
             for queue in sorted(snapshot.queues, key=lambda queue: (queue.parent is not None, queue.name))
@@ -337,6 +342,11 @@ def _largest_blocks(rows: Iterable[NodeRow], levels: tuple[str, ...]) -> Iterabl
     if untouched:
         name = max(sorted(untouched), key=untouched.__getitem__)
         yield FreeBlock(level="node", domain=name, cards=untouched[name])
+
+
+def _parent(queue: Queue) -> str | None:
+    """A queue that names no parent stands below the root, as Volcano has it."""
+    return queue.parent or (ROOT if queue.name != ROOT else None)
 
 
 def _asks(gang: Gang) -> str:
