@@ -122,3 +122,15 @@ def test_volcanos_index_alone_takes_its_amounts_from_the_request():
 def test_an_assignment_that_cannot_be_read_names_the_annotation(annotations):
     with pytest.raises(ValueError, match=next(iter(annotations))):
         cards_from_annotations(annotations)
+
+
+def test_cards_that_the_kubelet_chooses_are_not_told_as_given():
+    from muster.decide.assignment import cards_text
+    from muster.decide.lifecycle.gangs import placed
+    from muster.model.pods import Pod
+
+    for expected, told in ((True, "2 cards of the kubelet's choice"), (False, "cards 0, 1")):
+        cards = tuple(CardUse(index=index, whole=True) for index in (0, 1))
+        annotations = {CARDS: cards_text(cards, expected=expected)}
+        pod = Pod(namespace="ns", name="p", uid="u", node="n", cards=cards, annotations=annotations)
+        assert placed(pod).message.endswith(told)

@@ -119,3 +119,18 @@ async def test_a_node_that_refuses_a_pod_is_left_alone_and_the_pod_s_successor_g
         await eventually(lambda: all_running(line, 1))
         (pod,) = await line.pods()
         assert pod.spec.node_name != first
+
+
+async def test_a_gang_whose_pods_are_all_leaving_is_said_to_leave_and_holds_its_room_until_they_are_gone(line):
+    await line.create_gang("g", pods=2, cards=8)
+    await eventually(lambda: all_running(line, 2))
+    line.sim.kubelets.stop_node("gpu-node-01")
+    line.sim.kubelets.stop_node("gpu-node-02")
+    for pod in await line.pods():
+        await line.writer.delete("pods", "default", pod.metadata.name)
+
+    async def states():
+        return [row.state for row in (await line.client.gangs()).gangs] == ["Leaving"]
+
+    await eventually(states)
+    assert (await line.client.nodes()).free_cards == 0

@@ -67,7 +67,7 @@ class GangRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Submission id, when it came over NATS."""
     queue: str = ""
     state: str
-    """Waiting, Placed, Bound, Running, Undoing, Broken, Succeeded, Failed."""
+    """Waiting, Placed, Bound, Running, Undoing, Broken, Leaving, Succeeded, Failed."""
     code: str = ""
     message: str = ""
     position: int = 0

@@ -134,6 +134,14 @@ def is_allocating(pod: Pod) -> bool:
     return pod.annotations.get(GPU_ASSIGNED) != "true"
 
 
+def is_expected(annotations: Mapping[str, str]) -> bool:
+    """The device plugin chooses the cards by itself: the assignment on the pod is only what is expected of it."""
+    try:
+        return any(card.expected for card in _ASSIGNED.decode(annotations.get(CARDS, "[]")))
+    except msgspec.DecodeError:
+        return False
+
+
 def cards_from_annotations(annotations: Mapping[str, str], request: Request | None = None) -> tuple[CardUse, ...]:
     """The card assignment that stands on a pod, () when there is none.
 

@@ -260,6 +260,8 @@ def _state(gang: Gang, entry: OpenEntry | None, pods: list[Pod]) -> str:
     if gang.members and all(_ended(member) for member in gang.members):
         failed = any(member.state is MemberState.FAILED for member in gang.members)
         return "Failed" if failed else "Succeeded"
+    if gang.members and all(member.state is MemberState.LEAVING or _ended(member) for member in gang.members):
+        return "Leaving"
     if gang.broken:
         return "Broken"
     if not bound:

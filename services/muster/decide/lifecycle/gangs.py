@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from muster.decide.assignment import is_expected
 from muster.decide.lifecycle.actions import PODGROUPS, PODS, Action, Patch, Tell, Waiting, merge_difference
 from muster.decide.lifecycle.vcjob import format_time
 from muster.model.pods import Phase, Pod
@@ -221,6 +222,9 @@ def about_pod(pod: Pod, *, reason: str, message: str, warning: bool = False) -> 
 def placed(pod: Pod) -> Tell:
     """The Event that tells where a pod was placed, in Kubernetes' own words."""
     message = f"Successfully assigned {pod.namespace}/{pod.name} to {pod.node}"
-    if pod.cards:
+    if pod.cards and is_expected(pod.annotations):
+        number = len(pod.cards)
+        message += f", {number} {'card' if number == 1 else 'cards'} of the kubelet's choice"
+    elif pod.cards:
         message += f", cards {', '.join(str(use.index) for use in pod.cards)}"
     return about_pod(pod, reason="Scheduled", message=message)
