@@ -45,6 +45,11 @@ POLICY = Policy(
 )
 
 
+def phase_of(job: dict[str, Any]) -> str:
+    """The phase that a job's status names; '' before it has one."""
+    return str(((job.get("status") or {}).get("state") or {}).get("phase", ""))
+
+
 class Rig:
     """Everything together."""
 
@@ -121,7 +126,7 @@ class Rig:
 
     def phase(self, name: str, namespace: str = "default") -> str:
         job = self.get(VCJOBS, namespace, name)
-        return "" if job is None else ((job.get("status") or {}).get("state") or {}).get("phase", "")
+        return "" if job is None else phase_of(job)
 
     async def decide(self, gang: str, **values: Any) -> None:
         verb = values.pop("verb", "pending")
