@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from muster.bus import messages, queries
+from muster.bus import messages, proposals, queries
 from muster.bus.errors import UndecodableError
 from muster.model.ledger import Commit
 
@@ -47,6 +47,9 @@ NAMES: dict[type[msgspec.Struct], str] = {
     queries.QueuesReply: "queues-reply",
     queries.SubmissionRequest: "submission-request",
     queries.SubmissionReply: "submission-reply",
+    proposals.PlanProposal: "plan-proposal",
+    proposals.WithdrawProposal: "withdraw-proposal",
+    proposals.ProposalReply: "proposal-reply",
 }
 """Every public message and its name; the schemas are generated from this table."""
 MAJOR = 1

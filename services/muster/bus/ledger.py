@@ -33,7 +33,7 @@ from muster.bus.errors import (
 from muster.bus.ordered import Delivery, OrderedReader
 from muster.bus.streams import StreamName, last_sequence
 from muster.bus.subjects import ledger_subject
-from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Undoing
+from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Plan, Undoing, Withdrawing
 from muster.model.units import Sequence
 
 COMMIT_ID = "ce-id"
@@ -54,7 +54,7 @@ def commit_subject(commit: Commit) -> str:
     match entry:
         case Leader():
             return ledger_subject("leader", entry.identity)
-        case Bind() | Undoing() | Close():
+        case Bind() | Undoing() | Plan() | Withdrawing() | Close():
             verb = type(entry).__name__.lower()
             return ledger_subject(verb, entry.gang)
         case Memory():

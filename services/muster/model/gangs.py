@@ -77,6 +77,28 @@ class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state in {MemberState.ASSUMED, MemberState.BOUND, MemberState.SUCCEEDED}
 
 
+class Timing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is known, or wished, of a gang's time. Durations are seconds, moments Unix seconds; 0 is unknown or not said.
+
+    Wishes stand here as they were written; the policy's caps are applied where they are used.
+    """
+
+    started: float = 0.0
+    """When the first of the members that stand now was started."""
+    expected_duration: float = 0.0
+    """muster.dev/expected-duration, else what the owner's activeDeadlineSeconds allows at the most."""
+    deadline: float = 0.0
+    """The owner's activeDeadlineSeconds: it does not run longer, whatever it expects."""
+    min_runtime: float = 0.0
+    checkpoint_interval: float = 0.0
+    last_checkpoint: float = 0.0
+    grace: float = 0.0
+    """muster.dev/preemption-grace: between the warning and the eviction."""
+    cooldown: float = 0.0
+    """volcano.sh/cooldown-time: not evicted for so long after its start."""
+    max_wait: float = 0.0
+
+
 class Gang(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is scheduled together. Times are Unix seconds."""
 
@@ -100,6 +122,9 @@ class Gang(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     hold: str = ""
     """A reason code (see decide.reasons) that keeps it from being placed whatever the room, '' when none."""
     hold_message: str = ""
+    timing: Timing = Timing()
+    owner: str = ""
+    """What its durations are learned by: kind and name of the owner without a trailing number."""
 
     @property
     def counted(self) -> int:

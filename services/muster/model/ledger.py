@@ -5,6 +5,8 @@ the message that carried it. Who may append what, and when, is the commit protoc
 
     leader ──► bind ──► (uids) ──► close            the normal life of a gang's start
                  └────► undoing ──► close           placement failed, or the gang is released
+    leader ──► plan ──► bind that consumes it       victims leave under the plan; its room is held for the gang meanwhile
+                 └────► withdrawing ──► close       the victims that are still there are touched, and stay
 """
 
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import msgspec
 
 from muster.model.instructions import Slot
-from muster.model.units import GangKey, Sequence
+from muster.model.units import GangKey, NodeName, PodUid, Sequence
 
 
 class Leader(msgspec.Struct, frozen=True, kw_only=True, tag="leader"):
@@ -48,6 +50,53 @@ class Undoing(msgspec.Struct, frozen=True, kw_only=True, tag="undoing"):
     """Pod resourceVersion of the view that decided: it showed the other slots of the replaced entry bound; readers hold them until then."""
 
 
+class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A pod that leaves under a plan."""
+
+    gang: GangKey
+    uid: PodUid
+    pod: str
+    """Its name; the namespace is its gang's."""
+    node: NodeName
+    evict_after: float = 0.0
+    """Unix seconds: its grace to write a checkpoint ends then; not evicted before."""
+
+
+class Nominated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Room held for a gang by a plan: for the gang itself, or for one that moves (consolidation)."""
+
+    gang: GangKey
+    gang_uid: str
+    slots: tuple[Slot, ...]
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True, tag="plan"):
+    """A proven plan, which is the nomination too: from here on its room is held (rule E)."""
+
+    gang: GangKey
+    gang_uid: str
+    cause: str
+    """``preempt``, ``reclaim``, ``backfill`` or ``consolidate``."""
+    victims: tuple[Victim, ...]
+    nominated: tuple[Nominated, ...]
+    """The gang's own room first; after it, for moves, that of each gang that is placed again."""
+    decided_at: float = 0.0
+    freshness: str = ""
+    message: str = ""
+    """For people: who leaves for whom, and why that is allowed."""
+
+
+class Withdrawing(msgspec.Struct, frozen=True, kw_only=True, tag="withdrawing"):
+    """The gang's open plan is taken back: its victims are touched, then it is closed (rule E)."""
+
+    gang: GangKey
+    plan: Sequence
+    """Sequence of the plan entry."""
+    reason: str
+    message: str = ""
+    freshness: str = ""
+
+
 class Close(msgspec.Struct, frozen=True, kw_only=True, tag="close"):
     """The gang's open entry is done. Readers hold its slots until their pod view has reached `freshness` (rule B)."""
 
@@ -55,7 +104,7 @@ class Close(msgspec.Struct, frozen=True, kw_only=True, tag="close"):
     entry: Sequence
     """Sequence of the entry that is closed."""
     outcome: str
-    """``bound``, ``undone``."""
+    """``bound``, ``undone``, ``withdrawn``."""
     freshness: str
     """Pod resourceVersion that STATE had reached when it showed the outcome."""
 
@@ -67,7 +116,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
     value: dict[str, Any]
 
 
-Entry = Leader | Bind | Undoing | Close | Memory
+Entry = Leader | Bind | Undoing | Plan | Withdrawing | Close | Memory
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -84,6 +84,63 @@ class Debounce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     longest: float = 0.2
 
 
+class Preemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far evictions may go, whoever is entitled. Seconds; 0 where nothing is said otherwise means no limit."""
+
+    per_gang_per_hour: int = 3
+    """A gang that lost pods so often within an hour is protected until the hour is over."""
+    cards_per_hour: int = 0
+    """Cards that evictions may free within an hour; over it the actor stops and says so."""
+    moved_per_gained: float = 4.0
+    """Cards that victims hold, per card that the gang gains; a plan over it is not proposed."""
+    grace: float = 30.0
+    """Between the warning and the eviction, for a gang that names none (muster.dev/preemption-grace)."""
+    grace_max: float = 600.0
+    """A longer wish is shortened to this."""
+    min_runtime: float = 0.0
+    """A gang that names none (muster.dev/min-runtime) is left alone for so long after its start."""
+    min_runtime_max: float = 3600.0
+    cooldown_max: float = 3600.0
+    """Of volcano.sh/cooldown-time."""
+
+
+class Fairness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Shares over time. Seconds."""
+
+    half_life: float = 0.0
+    """Of past usage in a queue's weight; 0 looks at the present only."""
+    stability: float = 30.0
+    """A share that changed triggers reclaim only when it has stood for so long."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reservations for gangs that fit their share but not the room. Seconds."""
+
+    reservations: int = 2
+    """At once."""
+    percent: int = 25
+    """Of all cards that reservations may hold idle together (or one gang's, whichever is more)."""
+    max_wait: float = 21_600.0
+    """A gang that waited so long (muster.dev/max-wait may name less) goes before the others of its queue and is reserved for."""
+    overrun: float = 1.5
+    """A job is late when it ran so many times its expected duration; then it is preemptible for what it blocks."""
+
+
+class QueueRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may enter a queue, and how much its jobs may wish for. Empty tuples mean: any."""
+
+    namespaces: tuple[str, ...] = ()
+    priority_classes: tuple[str, ...] = ()
+    non_preemptible: bool = True
+    """Whether its jobs may declare themselves non-preemptible; where not, the wish is ignored and said to be."""
+    grace_max: float | None = None
+    """Seconds; None takes the cap of `preemption`, as the two below."""
+    min_runtime_max: float | None = None
+    cooldown_max: float | None = None
+    max_wait_min: float = 0.0
+    """A shorter muster.dev/max-wait is lengthened to this."""
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole policy."""
 
@@ -96,6 +153,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     solver: Solver = Solver()
     timeouts: Timeouts = Timeouts()
     debounce: Debounce = Debounce()
+    preemption: Preemption = Preemption()
+    fairness: Fairness = Fairness()
+    waiting: Waiting = Waiting()
+    queues: dict[str, QueueRules] = {}
+    """By queue name; '*' stands for every queue not named."""
     topology_levels: tuple[str, ...] = tuple(LEVEL_KEYS)
     """Widest first: short names with all their label keys (model.topology), or label keys. Levels that no node has do not count."""
     card_resources: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
@@ -105,6 +167,10 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     reservation_image: str = "muster"
     """Image of the pods that hold shared cards on nodes of mode `reserved`: the project's own."""
+
+    def rules(self, queue: str) -> QueueRules:
+        """The rules of a queue: its own, those of '*', or none."""
+        return self.queues.get(queue) or self.queues.get("*") or QueueRules()
 
     @property
     def scheduler_names(self) -> frozenset[str]:
