@@ -98,7 +98,7 @@ class Line:
                     task.result()
             return all(self.contexts[name].ready.ready for name in self._tasks)
 
-        await eventually(all_ready, within=20)
+        await eventually(all_ready)
 
     async def pods(self, namespace: str = "default") -> list[Any]:
         """The pods of a namespace."""

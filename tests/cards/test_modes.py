@@ -164,7 +164,7 @@ async def test_a_pod_whose_card_could_not_be_handed_over_starts_anew_without_a_r
     def job_runs():
         return [one for one in line.sim.store.list("pods", "default") if one["status"].get("phase") == "Running"]
 
-    again = (await eventually(job_runs, within=20))[0]
+    again = (await eventually(job_runs))[0]
     assert again["metadata"]["annotations"]["muster.dev/visible-devices"] != "none"
     assert line.sim.store.get("jobs.batch.volcano.sh", "default", "j")["status"].get("retryCount", 0) == 0
 
@@ -200,7 +200,7 @@ async def test_vgpu_pods_are_allocated_one_after_another_as_decided(line):
     await create_gang(line, "both", vgpu(2, 8192, 10), **on("vgpu"))
     await create_gang(line, "whole", vgpu(1), **on("vgpu"))
     names = (*(f"many-{number}" for number in range(6)), "both-0", "whole-0")
-    await eventually(running(line, *names), within=20)
+    await eventually(running(line, *names))
     for name in names:
         annotations = pod(line, name)["metadata"]["annotations"]
         assert annotations["volcano.sh/bind-phase"] == "success"
@@ -251,7 +251,7 @@ def reservations(line):
 async def test_reserved_cards_are_held_by_a_pod_while_shares_are_on_them(line):
     await create_gang(line, "g", SHARE, pods=5, **on("reserved"))
     names = [f"g-{number}" for number in range(5)]
-    await eventually(running(line, *names), within=20)
+    await eventually(running(line, *names))
     held_now = reservations(line)
     assert sorted(held_now) == ["card-0-reserved", "card-1-reserved"]
     by_card = {}
@@ -268,7 +268,7 @@ async def test_reserved_cards_are_held_by_a_pod_while_shares_are_on_them(line):
     await line.stop("scheduler")
     await line.start("scheduler", identity="another")
     await create_gang(line, "more", SHARE, **on("reserved"))
-    await eventually(running(line, "more-0"), within=20)
+    await eventually(running(line, "more-0"))
     assert {name: one["metadata"]["uid"] for name, one in reservations(line).items()} == {
         name: one["metadata"]["uid"] for name, one in held_now.items()
     }
@@ -279,7 +279,7 @@ async def test_reserved_cards_are_held_by_a_pod_while_shares_are_on_them(line):
 
 async def test_a_reservation_that_somebody_deleted_is_made_again_and_another_card_is_told(line):
     await create_gang(line, "g", SHARE, **on("reserved"))
-    await eventually(running(line, "g-0"), within=20)
+    await eventually(running(line, "g-0"))
     (name,) = reservations(line)
     before = reservations(line)[name]
     # Somebody takes the freed card before the reservation is there again.

@@ -260,10 +260,10 @@ async def test_a_restart_changes_nothing_that_is_settled(own_rig, name):
     before = settled()
     await rig.stop(name)
     context = rig.start(name, {"controller": controller.main, "watcher": watcher.main}[name])
-    await eventually(lambda: context.ready.ready, within=20)
+    await eventually(lambda: context.ready.ready)
     make(rig, vcjob("after", replicas=1))
-    await eventually(lambda: mine(rig, "after"), within=20)
-    await eventually(lambda: rig.phase("after") == "Pending", within=20)
+    await eventually(lambda: mine(rig, "after"))
+    await eventually(lambda: rig.phase("after") == "Pending")
     after = dict(settled())
     assert {key: after[key] for key, _ in before if key != "default"} == {
         key: v for key, v in before if key != "default"

@@ -22,14 +22,14 @@ async def settled(rig, tenant, submission_id):
         found = await rig.outcome(tenant, submission_id)
         return found if found is not None and (found.uid or found.state != "accepted") else None
 
-    return await eventually(outcome, within=20)
+    return await eventually(outcome)
 
 
 async def reaches(rig, tenant, submission_id, state):
     async def reached():
         return state in await rig.states(tenant, submission_id)
 
-    await eventually(reached, within=20)
+    await eventually(reached)
 
 
 async def test_a_short_submission_becomes_a_job_of_its_tenant_and_is_accepted_once(rig):
@@ -170,7 +170,7 @@ async def test_nothing_is_lost_or_done_twice_when_nats_and_the_controller_are_ki
         await rig.submit("team-a", id=f"while-{number}", name="while", short=short())
     await rig.server.kill()
     await rig.server.restart()
-    await eventually(lambda: rig.bus.connected, within=20)
+    await eventually(lambda: rig.bus.connected)
     for number in range(5):
         await rig.submit("team-a", id=f"while-{number}", name="while", short=short())
     await rig.submit("team-a", id="before", name="before", short=short())
@@ -186,7 +186,7 @@ async def test_nothing_is_lost_or_done_twice_when_nats_and_the_controller_are_ki
 async def test_a_gang_that_loses_its_room_is_preempted_and_resumed(tmp_path):
     async with running(tmp_path, plan=Plan([("*", {"start_seconds": 0.1, "stop_seconds": 0.1})])) as rig:
         await rig.submit("team-a", id="moved", short=short(replicas=2))
-        await eventually(lambda: rig.bind_all("team-a", "job-") == 2, within=20)
+        await eventually(lambda: rig.bind_all("team-a", "job-") == 2)
         await reaches(rig, "team-a", "moved", "Running")
         uids = {pod["metadata"]["uid"] for pod in rig.pods("team-a")}
         for pod in rig.pods("team-a"):
@@ -194,9 +194,8 @@ async def test_a_gang_that_loses_its_room_is_preempted_and_resumed(tmp_path):
         await reaches(rig, "team-a", "moved", "Preempted")
         await eventually(
             lambda: {p["metadata"]["uid"] for p in rig.pods("team-a")} & uids == set() and len(rig.pods("team-a")) == 2,
-            within=20,
         )
-        await eventually(lambda: rig.bind_all("team-a", "job-") == 2, within=20)
+        await eventually(lambda: rig.bind_all("team-a", "job-") == 2)
         await reaches(rig, "team-a", "moved", "Resumed")
         states = await rig.states("team-a", "moved")
         assert [state for state in states if state != "Queued"] == [

@@ -73,7 +73,7 @@ async def test_a_new_scheduler_carries_on_what_the_one_before_had_begun(line):
     await eventually(lambda: any_bound(line))
     await line.stop("scheduler")
     await line.start("scheduler", identity="another")
-    await eventually(lambda: all_running(line, 16), within=20)
+    await eventually(lambda: all_running(line, 16))
     assert slow.hits >= 16
     assert not line.sim.kubelets.violations
 
@@ -84,7 +84,7 @@ async def test_answers_that_are_lost_change_nothing(line):
         "error", verb="create", resource="pods/binding", code=429, retry_after=1, skip=8, count=3
     )
     await line.create_gang("g", pods=16, cards=1)
-    await eventually(lambda: all_running(line, 16), within=20)
+    await eventually(lambda: all_running(line, 16))
     assert lost.hits >= 5
     assert throttled.hits >= 8
     assert not line.sim.kubelets.violations
@@ -95,7 +95,7 @@ async def test_watches_that_expire_are_read_anew_without_a_second_bind(line):
     await eventually(lambda: all_running(line, 8))
     line.sim.faults.expire_watches()
     await line.create_gang("h", pods=8, cards=1)
-    await eventually(lambda: all_running(line, 16), within=20)
+    await eventually(lambda: all_running(line, 16))
     assert not line.sim.kubelets.violations
 
 

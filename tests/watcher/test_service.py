@@ -104,7 +104,7 @@ async def rig(tmp_path):
 
 
 async def test_state_follows_the_cluster_and_says_how_far_it_has_seen(rig):
-    await eventually(lambda: rig.reading.reader.ready, within=20)
+    await eventually(lambda: rig.reading.reader.ready)
     assert len(rig.reading.keys("node")) == 2
     for number in range(20):
         rig.pod(f"p{number}")
@@ -142,7 +142,7 @@ async def test_freshness_waits_for_the_whole_list(rig):
 
 
 async def test_the_end_of_a_pod_moves_freshness_past_it(rig):
-    await eventually(lambda: rig.reading.reader.ready, within=20)
+    await eventually(lambda: rig.reading.reader.ready)
     for number in range(5):
         rig.pod(f"p{number}")
     await eventually(rig.equal)
@@ -155,28 +155,28 @@ async def test_the_end_of_a_pod_moves_freshness_past_it(rig):
 
 async def test_a_stray_message_is_put_right(rig):
     rig.pod("mine")
-    await eventually(rig.equal, within=20)
+    await eventually(rig.equal)
     stray = StateMessage(epoch=rig.reading.reader.epoch, kind="pod", key="default/mine", object=None)
     await rig.bus.publish(state_subject("pod", "default/mine"), stray)
     await eventually(lambda: "default/mine" not in rig.reading.keys("pod"))
-    await eventually(rig.equal, within=20)
+    await eventually(rig.equal)
 
 
 async def test_a_new_watcher_brings_up_to_date_what_changed_while_none_was_there(rig):
     rig.pod("goes")
     rig.pod("stays")
-    await eventually(rig.equal, within=20)
+    await eventually(rig.equal)
     epoch = rig.reading.reader.epoch
     await rig.stop("one")
     rig.store.delete("pods", "default", "goes", grace_period=0)
     rig.pod("comes")
     rig.start("two")
-    await eventually(lambda: rig.reading.reader.epoch > epoch and rig.equal(), within=20)
+    await eventually(lambda: rig.reading.reader.epoch > epoch and rig.equal())
     assert rig.reading.keys("pod") == {"default/stays", "default/comes"}
 
 
 async def test_a_second_watcher_stands_by_and_writes_nothing(rig):
-    await eventually(lambda: rig.reading.reader.ready, within=20)
+    await eventually(lambda: rig.reading.reader.ready)
     epoch = rig.reading.reader.epoch
     context = rig.start("two")
     await eventually(lambda: context.ready.ready)
@@ -187,7 +187,7 @@ async def test_a_second_watcher_stands_by_and_writes_nothing(rig):
 
 async def test_an_emptied_store_is_filled_again_above_every_old_sequence(rig):
     rig.pod("p")
-    await eventually(rig.equal, within=20)
+    await eventually(rig.equal)
     before = await last_sequence(rig.bus, StreamName.STATE)
     await rig.bus.jetstream.delete_stream(StreamName.STATE)
     rig.pod("q")
@@ -202,7 +202,7 @@ async def test_an_emptied_store_is_filled_again_above_every_old_sequence(rig):
 
 async def test_it_goes_on_when_nats_and_watches_are_cut(rig):
     rig.pod("p")
-    await eventually(rig.equal, within=20)
+    await eventually(rig.equal)
     await rig.server.kill()
     rig.pod("q")
     await rig.server.restart()
