@@ -1,6 +1,7 @@
 """What a leader may append, from its view of STATE and the LEDGER prefix it applied: the deciding half of the rules.
 
-bind     room by view and LEDGER, for members that exist or are declared     (or consuming a plan whose victims are gone)
+bind     room by view and LEDGER, for members that exist or are declared; the one that consumes a plan, whose victims are
+         gone, may count the plan's own room as free
 name     the uid of a declared member's pod that has appeared
 undo     an open bind that shall not complete; or, for a broken gang whose entry was closed, a new release
 plan     room that victims still use; withdraw ends it
@@ -142,7 +143,8 @@ class Decider:
         well = [pod for pod in bound if pod.phase == Phase.ALIVE and leader.nodes[pod.node] != Room.VANISHED]
         if "F-new-uid-no-slot" not in self.on:
             yield from self._inherit(leader, memory, number)
-        if bound and len(well) < len(pods) and "D-release-new-undoing" in self.on:
+        planned = {pod.uid for pod in existing} & memory.victims() and "E-victim-one-entry" in self.on
+        if bound and len(well) < len(pods) and "D-release-new-undoing" in self.on and not planned:
             slots = tuple(Slot(pod.uid % len(leader.view), pod.uid, pod.node) for pod in existing)
             yield "undo", Entry(UNDOING, leader.epoch, number, slots, 0, leader.fresh)
         if not all(_free(pod) for pod in existing):
@@ -169,6 +171,10 @@ class Decider:
             uids = {pod.uid for pod in pods if pod is not None and pod.node != UNBOUND and pod.phase == Phase.ALIVE}
             if len(uids) < len(pods) or ("E-victim-one-plan" in self.on and uids & memory.victims()):
                 continue
+            if "E-victim-one-entry" in self.on and any(
+                uids.intersection(c.uids()) for c in memory.commitments.values() if c.kind != PLAN
+            ):
+                continue
             if all(leader.nodes[s.node] == Room.OURS and self._claims(leader, memory, s.node) <= uids for s in slots):
                 victims = tuple(sorted(uids))
                 yield "plan", Entry(PLAN, leader.epoch, number, slots, 0, leader.fresh, victims)
@@ -177,19 +183,27 @@ class Decider:
         if "E-victims-gone-first" in self.on and not all(self._gone(leader, memory, uid) for uid in plan.victims):
             return
         pods = [leader.view[slot.name] for slot in plan.slots]
-        if all(pod is None or _free(pod) for pod in pods) and all(
-            leader.nodes[s.node] == Room.OURS for s in plan.slots
-        ):
-            slots = tuple(
-                slot._replace(uid=pod.uid if pod is not None else UNNAMED)
-                for slot, pod in zip(plan.slots, pods, strict=True)
-            )
-            yield "bind", Entry(BIND, leader.epoch, plan.gang, slots, plan.sequence, leader.fresh)
+        if not all(pod is None or _free(pod) for pod in pods):
+            return
+        nominated = tuple(slot.node for slot in plan.slots)
+        for nodes in dict.fromkeys((nominated, *self.gangs[plan.gang].placements)):
+            unchecked = nodes == nominated or "E-consume-free-room" not in self.on
+            if all(
+                leader.nodes[n] == Room.OURS and (unchecked or not self._claims(leader, memory, n, but=plan.sequence))
+                for n in nodes
+            ):
+                slots = tuple(
+                    Slot(slot.name, pod.uid if pod is not None else UNNAMED, node)
+                    for slot, pod, node in zip(plan.slots, pods, nodes, strict=True)
+                )
+                yield "bind", Entry(BIND, leader.epoch, plan.gang, slots, plan.sequence, leader.fresh)
 
-    def _claims(self, leader: Leader, memory: Memory, node: int) -> set[int]:
-        """Who holds room on the node: bound pods in the view, open entries, closed ones that the view has not reached."""
+    def _claims(self, leader: Leader, memory: Memory, node: int, *, but: int = 0) -> set[int]:
+        """Who holds room on the node: bound pods in the view, open entries `but` one, closed ones that the view has not reached."""
         claims = {p.uid for p in leader.view if p is not None and p.node == node and p.phase != Phase.TERMINAL}
         for commitment in memory.commitments.values():
+            if commitment.sequence == but:
+                continue
             rule = "E-plan-holds-room" if commitment.kind == PLAN else "D-room-held-until-close"
             if rule in self.on or (commitment.kind != PLAN and not commitment.undoing):
                 claims.update(s.uid if s.uid != UNNAMED else -1 - s.name for s in commitment.slots if s.node == node)

@@ -56,8 +56,10 @@ class Commitment:
     undoing: int = 0
 
     def uids(self) -> tuple[int, ...]:
-        """Every uid that the commitment names: members and victims."""
-        return tuple(slot.uid for slot in self.slots if slot.uid != UNNAMED) + self.victims
+        """Every uid that something may be under way for: the members to be bound or undone, the victims of a plan."""
+        if self.kind == PLAN:
+            return self.victims
+        return tuple(slot.uid for slot in self.slots if slot.uid != UNNAMED)
 
 
 @dataclass

@@ -14,7 +14,21 @@ from tests.model.executing import Executor
 from tests.model.explore import Step
 from tests.model.ledger import BIND, CLOSE, LEADER, UNBOUND, UNNAMED, Commitment, Entry, Memory, fold
 from tests.model.rules import COMMIT_RULES
-from tests.model.world import Leader, Phase, Request, Role, Room, World, append, land, pod_name, send, with_leader
+from tests.model.world import (
+    Leader,
+    Phase,
+    Reader,
+    Request,
+    Role,
+    Room,
+    World,
+    append,
+    land,
+    pod_name,
+    process_name,
+    send,
+    with_leader,
+)
 
 FAIR_ORDER = (
     *("land", "kubelet", "recreate", "sync", "read", "acquire", "enter", "touch", "lead"),
@@ -109,14 +123,25 @@ class CommitProtocol:
         yield from surroundings(world, fair=fair, above="H-incarnation-above" in self.on)
         for process, leader in enumerate(world.leaders):
             yield from self._process(world, process, leader, fair=fair)
+        if any(gang.victims for gang in self.gangs):
+            yield from self._preemptor(world)
+
+    def _preemptor(self, world: World) -> Iterator[Step]:
+        """It reads LEDGER whenever it likes, and executes the open plans of what it has read."""
+        reader = world.preemptor
+        upto = Reader(world.base, world.incarnation, len(world.ledger))
+        if reader != upto:
+            yield Step("read", "the preemptor reads LEDGER up to now", world._replace(preemptor=upto))
+        entries = world.ledger if reader.incarnation == world.incarnation else world.lost
+        yield from self.executor.preempt(world, fold(entries[: reader.applied], reader.base))
 
     def _landing(self, request: Request) -> str:
         if request.kind == "append":
-            return f"p{request.process}'s lingering append lands: {self._entry(request.entry)}"
+            return f"{process_name(request.process)}'s lingering append lands: {self._entry(request.entry)}"
         target = f" to n{request.node}" if request.kind == "bind" else ""
         what = {"bind": "Binding", "evict": "eviction", "touch": "touch"}[request.kind]
         called = pod_name(request.uid, self.names)
-        return f"p{request.process}'s {what} of {called}{target} (token {request.token}) is carried out"
+        return f"{process_name(request.process)}'s {what} of {called}{target} (token {request.token}) is carried out"
 
     def _entry(self, entry: Entry) -> str:
         slots = ", ".join(

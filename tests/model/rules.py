@@ -25,6 +25,8 @@ COMMIT_RULES: dict[str, str] = {
     "E-victim-one-plan": "a victim is in at most one open plan",
     "E-bind-consumes": "while a plan is open its gang is bound only by an entry that consumes it",
     "E-victims-gone-first": "once the victims are gone",
+    "E-consume-free-room": "on the nominated room, or on other room that the view and LEDGER show free",
+    "E-victim-one-entry": "a victim is in no other open entry: not planned for while it is, not released while the plan is open",
     "E-withdraw-touch": "a withdrawing touches the victims before it closes",
     "E-takeover-touches-victims": "a take-over touches the victims of open plans too",
     "F-uid-named": "no Binding for a uid that no open entry names",
@@ -63,5 +65,5 @@ WATCHER_RULES: dict[str, str] = {
 
 RULES: dict[str, str] = {**COMMIT_RULES, **NODE_RULES, **WATCHER_RULES}
 
-LIVENESS_RULES = frozenset({"C-token-of-both"})
+LIVENESS_RULES = frozenset({"C-token-of-both", "E-victim-one-entry"})
 """Rules whose absence breaks no promise but stops all progress: found by settling every state fairly."""

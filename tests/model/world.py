@@ -15,6 +15,9 @@ from typing import NamedTuple
 
 from tests.model.ledger import Entry, fold
 
+PREEMPTOR = -1
+"""Stands for the preemptor where a request names the process that sent it."""
+
 
 class Phase(IntEnum):
     """A pod's: alive, deletionTimestamp set (it still holds its room), or Succeeded/Failed."""
@@ -106,6 +109,14 @@ class Leader(NamedTuple):
     acked: frozenset = frozenset()
 
 
+class Reader(NamedTuple):
+    """The preemptor, as far as the LEDGER is concerned: the prefix that it has read."""
+
+    base: int = 0
+    incarnation: int = 0
+    applied: int = 0
+
+
 class World(NamedTuple):
     """Everything. `floor` (epoch of the last finished take-over), `lost` and `broken` are for the invariants only."""
 
@@ -123,11 +134,17 @@ class World(NamedTuple):
     epoch: int = 0
     floor: int = 0
     broken: str = ""
+    preemptor: Reader = Reader()
 
 
 def pod_name(uid: int, names: int) -> str:
     """a1 is the second pod (uid) under the name a."""
     return f"{chr(97 + uid % names)}{uid // names}"
+
+
+def process_name(process: int) -> str:
+    """p0, p1, or the preemptor."""
+    return f"p{process}" if process != PREEMPTOR else "the preemptor"
 
 
 def write_pod(world: World, name: int, pod: Pod | None) -> World:
