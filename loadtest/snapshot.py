@@ -25,8 +25,10 @@ import msgspec
 
 from loadtest.tables import machine, peak_mebibytes, quantile, table, write_between
 from muster.bus.state import Change
-from muster.decide.commitments import LedgerView, fold_all, settle
+from muster.decide.commitments import LedgerView
+from muster.decide.folding import fold_all
 from muster.decide.memory import CoreMemory
+from muster.decide.settling import settle
 from muster.model.instructions import Pending, Place, Slot
 from muster.model.ledger import Bind, Commit, Leader
 from muster.model.nodes import Card, CardMode, Node

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from muster.decide import commitments
+from muster.decide import commitments, settling
 from muster.decide.join import Join
 from muster.kube.errors import KubeError
 from muster.model.units import Sequence
@@ -99,7 +99,7 @@ def no_fence_read_after_conflict(patch: pytest.MonkeyPatch) -> None:
 
 def absent_is_gone(patch: pytest.MonkeyPatch) -> None:
     def settle(view: Any, pods: Any, nodes: Any, **fields: Any) -> Any:
-        return commitments.settle(view, pods, nodes, **{**fields, "complete": ENDLESS})
+        return settling.settle(view, pods, nodes, **{**fields, "complete": ENDLESS})
 
     patch.setattr(leading, "settle", settle)
 
@@ -117,9 +117,9 @@ def no_touch_before_eviction(patch: pytest.MonkeyPatch) -> None:
     def unfenced(stand: Any, pod: Any, sequence: Any) -> bool:
         return undone(stand, pod, sequence) or (pod is not None and pod.node is None)
 
-    undone = commitments._undone
+    undone = settling._undone
     patch.setattr(Executor, "undo", undo)
-    patch.setattr(commitments, "_undone", unfenced)
+    patch.setattr(settling, "_undone", unfenced)
 
 
 def no_wait_for_the_view_of_the_touches(patch: pytest.MonkeyPatch) -> None:

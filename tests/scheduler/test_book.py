@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.bus.errors import QueueFullError, UnknownOutcomeError
-from muster.decide.commitments import LedgerView, fold_all
+from muster.decide.commitments import LedgerView
+from muster.decide.folding import fold_all
 from muster.model.instructions import Slot
 from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Undoing
 from muster.model.units import GangKey, NodeName, PodUid, RoleName, Sequence

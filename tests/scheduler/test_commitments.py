@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.decide.commitments import Kind, LedgerView, fold, forget_lingering, holds, reached, settle
+from muster.decide.commitments import Kind, LedgerView, forget_lingering, holds, reached
+from muster.decide.folding import fold
+from muster.decide.settling import settle
 from muster.model.instructions import Slot
 from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Undoing
 from muster.model.nodes import Node

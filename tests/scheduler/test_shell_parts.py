@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from muster.bus.state import Change
-from muster.decide.commitments import Kind, OpenEntry, Steps
+from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.settling import Steps
 from muster.kube.errors import Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable, UnexpectedReply
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node

@@ -7,7 +7,8 @@ between its Binding and its allocation there at a time (the plugin marks an allo
 from collections.abc import Iterable
 
 from muster.decide.assignment import assignment_annotations, is_allocating
-from muster.decide.commitments import LedgerView, OpenEntry, Steps
+from muster.decide.commitments import LedgerView, OpenEntry
+from muster.decide.settling import Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import Pod

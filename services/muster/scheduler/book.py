@@ -22,7 +22,8 @@ from muster.bus.errors import (
     StreamConflictError,
     UnknownOutcomeError,
 )
-from muster.decide.commitments import LedgerView, fold, fold_all, forget_lingering
+from muster.decide.commitments import LedgerView, forget_lingering
+from muster.decide.folding import fold, fold_all
 from muster.model.ledger import Commit, Entry, Leader, Memory
 from muster.model.units import Sequence
 
@@ -117,7 +118,7 @@ class Book:
             if not self._marks or commit.at >= self._marks[-1][0] + MARK_SECONDS:
                 self._marks.append((commit.at, start))
         if len(self._starts) > 2 * len(view.open) + 100:
-            self._starts = {entry.sequence: self._starts[entry.sequence] for entry in view.open.values()}
+            self._starts = {entry.begins: self._starts[entry.begins] for entry in view.open.values()}
         if self._leader and self.view.leader > self._leader:
             self.deposed.set()
 
@@ -215,7 +216,7 @@ class Book:
             Deposed: a newer leader has taken over.
         """
         old = [sequence for moment, sequence in self._marks if moment < older_than]
-        before = min([*old[-1:], *(self._starts[entry.sequence] for entry in self.view.open.values())], default=0)
+        before = min([*old[-1:], *(self._starts[entry.begins] for entry in self.view.open.values())], default=0)
         if not old or before <= self._trimmed:
             return None
         again = tuple(

@@ -17,9 +17,10 @@ import msgspec
 import structlog
 
 from muster.decide.basis import Basis
-from muster.decide.commitments import Kind, LedgerView, OpenEntry, Steps, later, settle
+from muster.decide.commitments import Kind, LedgerView, OpenEntry, later
 from muster.decide.memory import CORE, CoreMemory, card_refused, gang_failed, node_refused
 from muster.decide.scheduling import Decision
+from muster.decide.settling import Steps, settle
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Undoing
 from muster.model.nodes import CardMode
