@@ -17,6 +17,7 @@ from muster.decide.placement.recount import Recount
 from muster.decide.scheduling import decide
 from muster.decide.surroundings import Surroundings
 from muster.model.instructions import Slot
+from muster.model.ledger import Victim
 from muster.model.nodes import Card, CardMode, Taint
 from muster.model.pods import CardUse, Owner, Phase, Pod, PodTerm, Requirement, Shape
 from muster.model.policy import Policy
@@ -217,6 +218,17 @@ class Truth:
             opened[gang] = OpenEntry(
                 sequence=self.sequence, kind=kind, gang=gang, gang_uid="u", slots=slots, at=0.0, reason="R"
             )
+        elif roll < 0.7:
+            gang = rng.choice(("a/g1", "a/g2", "b/g1"))
+            ours = [pod for pod in self.tables["pod"].values() if pod.gang is not None and pod.gang != gang]
+            victims = tuple(
+                Victim(gang=pod.gang, uid=pod.uid, pod=pod.name, node=pod.node or NAMES[0])
+                for pod in rng.sample(ours, min(len(ours), rng.randrange(1, 3)))
+            )
+            kind = rng.choice((Kind.PLAN, Kind.WITHDRAWING))
+            opened[gang] = OpenEntry(
+                sequence=self.sequence, kind=kind, gang=gang, gang_uid="u", slots=(), at=0.0, victims=victims
+            )
         elif roll < 0.85 and opened:
             closed = opened.pop(rng.choice(sorted(opened)))
             lingering.append(Lingering(gang=closed.gang, slots=closed.slots, freshness="1"))
@@ -242,7 +254,8 @@ class Truth:
                 storage_classes=tables["storageclass"],
             ),
         )
-        gangs = tuple(being_carried_out(gang, self.view.open.get(gang.key)) for gang in built.gangs)
+        victims = self.view.victims()
+        gangs = tuple(being_carried_out(gang, self.view.open.get(gang.key), victims) for gang in built.gangs)
         return msgspec.structs.replace(built, gangs=gangs)
 
 

@@ -279,7 +279,8 @@ class Process:
             holds(view, world.by_uid),
             POLICY,
         )
-        gangs = tuple(being_carried_out(gang, view.open.get(gang.key)) for gang in made.gangs)
+        victims = view.victims()
+        gangs = tuple(being_carried_out(gang, view.open.get(gang.key), victims) for gang in made.gangs)
         if snapshot != msgspec.structs.replace(made, gangs=gangs):
             raise Violation(f"{self.name} decides on {snapshot}, STATE and LEDGER show {made}")
         kept, anew = basis.start(snapshot), start_of(snapshot)

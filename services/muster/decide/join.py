@@ -8,7 +8,7 @@
 `snapshot` does the work for whatever changed since the last one; `take_changes` tells it to those who derive more from it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,6 +38,7 @@ from muster.model.snapshot import Hold, Occupant, Snapshot
 from muster.model.units import GangKey, PodUid
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
+STANDING = frozenset({MemberState.BOUND, MemberState.LEAVING})
 Place = tuple[int, float, str, str]
 """Where something stands in its list: sort of thing, creation, key, uid."""
 
@@ -367,13 +368,14 @@ class Join:
             seen=self._seen,
             member=self._member,
         )
-        self._put_gang(place, being_carried_out(gang, self._promises.entries.get(key)))
+        entry, leaving = self._promises.entries.get(key), self._promises.victims.get(key, frozenset())
+        self._put_gang(place, being_carried_out(gang, entry, leaving))
 
     def _move_members(self, key: GangKey, pods: Mapping[PodUid, Pod]) -> bool:
         """Replace single members; False: the gang has to be made anew."""
         place: Place = (1, 0.0, key, "")
         gang = self._gangs.get(place)
-        if gang is None or self._asked is not None:
+        if gang is None or self._asked is not None or key in self._promises.victims:
             return False
         if key not in self._position:
             self._position[key] = self._positions(gang, self._members[key].values())
@@ -463,16 +465,25 @@ class Join:
             self._changes.holds[uid] = None
 
 
-def being_carried_out(gang: Gang, entry: OpenEntry | None) -> Gang:
-    """The gang, held while its last placement is being carried out or taken back."""
-    if entry is None or gang.hold:
+def being_carried_out(gang: Gang, entry: OpenEntry | None, victims: Container[PodUid] = frozenset()) -> Gang:
+    """The gang, held while its last entry is being carried out or taken back, or while victims among its pods stand.
+
+    A plan does not hold its gang: the core knows of it by its nomination.
+    """
+    if gang.hold:
         return gang
-    message = (
-        "its last placement is being carried out"
-        if entry.kind is Kind.BIND
-        else f"its last placement is being taken back: {entry.message or entry.reason}"
-    )
-    return msgspec.structs.replace(gang, hold="BINDING", hold_message=message)
+    if entry is not None and entry.kind is not Kind.PLAN:
+        why = entry.message or entry.reason
+        messages = {
+            Kind.BIND: "its last placement is being carried out",
+            Kind.UNDOING: f"its last placement is being taken back: {why}",
+            Kind.WITHDRAWING: f"the plan that made room for it is being taken back: {why}",
+        }
+        return msgspec.structs.replace(gang, hold="BINDING", hold_message=messages[entry.kind])
+    if any(member.uid in victims and member.state in STANDING for member in gang.members):
+        message = "pods of it are leaving to make room for another job; it gets no more before they are gone"
+        return msgspec.structs.replace(gang, hold="LEAVING", hold_message=message)
+    return gang
 
 
 def _is_broken(gang: Gang) -> bool:

@@ -1,5 +1,7 @@
 """The room that the LEDGER promises, by pod: `muster.decide.commitments.holds`, kept up to date by what changed.
 
+Plans promise room in another way, as nominations; of them only the victims are kept here, by their gangs.
+
 A slot of an open or lingering entry holds its room until STATE shows its pod on the slot's node. Where several name one pod
 the last counts: open entries after lingering ones, each in the order of the LEDGER.
 """
@@ -36,6 +38,8 @@ class Promises:
         self.entries: dict[GangKey, OpenEntry] = {}
         self.holds: dict[PodUid, Hold] = {}
         """Room for pods that do not stand on their slot's node."""
+        self.victims: dict[GangKey, frozenset[PodUid]] = {}
+        """Pods that open plans name as victims, by their gang."""
         self._view = LedgerView()
 
     def __contains__(self, uid: object) -> bool:
@@ -43,17 +47,20 @@ class Promises:
         return uid in self._by_uid
 
     def follow(self, view: LedgerView) -> tuple[set[GangKey], set[PodUid]]:
-        """The LEDGER is now so. Returns gangs whose open entry changed, and pods whose promised room may have."""
+        """The LEDGER is now so. Returns gangs whose open entry or victims changed, and pods whose promised room may have."""
         gangs: set[GangKey] = set()
         uids: set[PodUid] = set()
         if view is self._view:
             return gangs, uids
         self._view = view
+        leaving: set[GangKey] = set()
         for gang in self.entries.keys() | view.open.keys():
             before, after = self.entries.get(gang), view.open.get(gang)
             if before is after:
                 continue
             gangs.add(gang)
+            for entry in (before, after):
+                leaving |= {victim.gang for victim in entry.victims} if entry is not None else set()
             if before is not None:
                 self._withdraw(before.slots, id(before))
                 uids |= {slot.uid for slot in before.slots}
@@ -62,6 +69,8 @@ class Promises:
                 self._promise(gang, after.slots, id(after), is_open=True)
                 uids |= {slot.uid for slot in after.slots}
                 self.entries[gang] = after
+        if leaving:
+            self._collect_victims(view)
         lingering = {id(item): item for item in view.lingering}
         for number, item in self._lingering.items():
             if number not in lingering:
@@ -74,7 +83,14 @@ class Promises:
         self._lingering = lingering
         for uid in uids:
             self.moved(uid)
-        return gangs, uids
+        return gangs | leaving, uids
+
+    def _collect_victims(self, view: LedgerView) -> None:
+        victims: dict[GangKey, set[PodUid]] = {}
+        for entry in view.open.values():
+            for victim in entry.victims:
+                victims.setdefault(victim.gang, set()).add(victim.uid)
+        self.victims = {gang: frozenset(uids) for gang, uids in victims.items()}
 
     def _promise(self, gang: GangKey, slots: Iterable[Slot], owner: int, *, is_open: bool) -> None:
         rank = (is_open, next(self._number))
