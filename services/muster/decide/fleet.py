@@ -28,6 +28,8 @@ Mask = npt.NDArray[np.bool_]
 
 CPU, MEMORY, PODS = 0, 1, 2
 FIXED = {"cpu": CPU, "memory": MEMORY, "pods": PODS}
+MOST_CARD_CHOICES = 200_000
+"""Choices of cards that are remembered; a fleet may be kept for long."""
 
 
 class Column(NamedTuple):
@@ -73,7 +75,7 @@ class Fleet:
         """What other modules of the core derive from these nodes alone; the key says which."""
         self.label_memo: dict[object, object] = {}
         """The same for what is derived from nothing but names, labels and HyperNodes."""
-        self._whole_cards: dict[tuple[int, int], CardUse] = {}
+        self._whole_cards: dict[tuple[int, bytes, int], tuple[CardUse, ...]] = {}
         self._columns: dict[str, Column] = {}
         self._vectors: dict[Request, Ints | None] = {}
         self._fill(range(self.size))
@@ -177,17 +179,32 @@ class Fleet:
             found = self._columns[key] = Column(codes, values)
         return found
 
-    def whole_card(self, row: int, position: int) -> CardUse:
-        """The card at a position of a row, taken whole."""
-        found = self._whole_cards.get((row, position))
+    def cards_of(self, row: int, usable: bytes, count: int) -> tuple[CardUse, ...]:
+        """``count`` of the cards at the positions of a row that are not 0 in ``usable``, taken whole.
+
+        Of one link group where one has enough (the tightest), lowest positions first.
+        """
+        known = self._whole_cards
+        found = known.get((row, usable, count))
         if found is None:
-            found = self._whole_cards[row, position] = CardUse(
-                index=CardIndex(int(self.card_index[row, position])),
-                memory_mib=MiB(int(self.card_memory[row, position])),
-                core_percent=CorePercent(int(self.card_core[row, position])),
-                whole=True,
-            )
+            by_group: dict[int, list[int]] = {}
+            where = [position for position, free in enumerate(usable) if free]
+            for position, group in zip(where, self.link_group[row, where].tolist(), strict=True):
+                by_group.setdefault(group, []).append(position)
+            enough = [group for group, inside in by_group.items() if len(inside) >= count]
+            chosen = by_group[min(enough, key=lambda group: (len(by_group[group]), group))] if enough else where
+            if len(known) > MOST_CARD_CHOICES:
+                known.clear()
+            found = known[row, usable, count] = tuple(self._whole_card(row, position) for position in chosen[:count])
         return found
+
+    def _whole_card(self, row: int, position: int) -> CardUse:
+        return CardUse(
+            index=CardIndex(int(self.card_index[row, position])),
+            memory_mib=MiB(int(self.card_memory[row, position])),
+            core_percent=CorePercent(int(self.card_core[row, position])),
+            whole=True,
+        )
 
     def vector(self, request: Request) -> Ints | None:
         """The request as amounts by dimension, one pod included; None when it asks a resource that no node has."""

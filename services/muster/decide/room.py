@@ -10,13 +10,14 @@ Every change is journalled, so that a trial can be rolled back.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.decide.fleet import Fleet, Floats, Ints, Mask
+from muster.decide.looks import Looks, Numbers, Values
 from muster.decide.neighbours import Neighbours
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import CardUse, Kind, Request, Shape
@@ -51,6 +52,28 @@ class Taken(NamedTuple):
     ports: frozenset[tuple[str, int, str]] | None
     kind: Kind | None
     kinds: int
+
+
+class TakenTogether(NamedTuple):
+    """The same for many rows that changed at once."""
+
+    rows: Ints
+    free: Ints
+    card_memory: Ints
+    card_core: Ints
+    card_users: Ints
+    whole_free: Ints
+    ports: Mapping[int, frozenset[tuple[str, int, str]] | None]
+    kinds: Sequence[tuple[Kind, int, int]]
+    """(kind, row, how many came)"""
+
+
+class Pod(NamedTuple):
+    """One pod to take room for."""
+
+    row: int
+    shape: Shape
+    cards: Sequence[CardUse]
 
 
 def held_by(snapshot: Snapshot) -> Iterable[Held]:
@@ -114,13 +137,15 @@ class Room:
         self.lost_users = np.zeros(fleet.size, dtype=np.int64)
         """Whole or shared cards in use that the node does not list any more."""
         self.ports: dict[int, frozenset[tuple[str, int, str]]] = {}
-        self._journal: list[Taken] = []
+        self._journal: list[Taken | TakenTogether] = []
         self.changed: list[int] = []
         """Rows in the order of their changes, rolled back ones again: what was derived before is renewed from its end."""
         self.derived: dict[object, tuple[int, Ints]] = {}
         """What others derived from the room: how far `changed` was read, and the value by row."""
         self.scores: dict[object, tuple[int, Floats]] = {}
         """The same for values that are no whole numbers."""
+        self.looks: Looks | None = None
+        """See `look_at`."""
         self._whole = held is not None
         self.neighbours: Neighbours | None = None
         """Who stands where, once a pod of a kind was loaded or taken; None while terms between pods play no part."""
@@ -167,6 +192,21 @@ class Room:
         self.changed.clear()
         self.derived.clear()
         self.scores.clear()
+        self.looks = None
+
+    def look_at(self) -> None:
+        """From here on judge nodes that look alike once: worth it when many pods are to be placed."""
+        if self.looks is None and self.fleet.size:
+            fleet = self.fleet
+            numbers = Numbers(self.free, fleet.total, self.whole_free, fleet.allocatable_cards)
+            self.looks = Looks(fleet, numbers, len(self.changed))
+
+    def by_look(self, key: object, compute: Callable[[Numbers], Values]) -> Values | None:
+        """A value that depends on a node's numbers alone, by row; None when nobody looks at them."""
+        if self.looks is None:
+            return None
+        self.looks.follow(self.changed)
+        return self.looks.values(key, compute)
 
     def as_of(self, mark: int) -> "Room":
         """A room of its own, as this one was at the mark."""
@@ -177,7 +217,7 @@ class Room:
         room.ports = dict(self.ports)
         room.neighbours = self.neighbours.copy() if self.neighbours is not None else None
         room._journal, room.changed = list(self._journal), []  # noqa: SLF001  (one of our own)
-        room.derived, room.scores = {}, {}
+        room.derived, room.scores, room.looks = {}, {}, None
         room.rollback(mark)
         return room
 
@@ -214,12 +254,7 @@ class Room:
                 self.ports[row] = self.ports.get(row, frozenset()) | frozenset(ports)
             if kind is not None:
                 self._stands(kind, row, 1)
-        for request, where in rows_of.items():
-            vector = fleet.vector(request)
-            if vector is None:
-                vector = self._known_part(request)
-            some, times = np.unique(np.asarray(where), return_counts=True)
-            self.free[some] -= times[:, None] * vector
+        self._take_amounts(rows_of)
         if rows:
             self._use_cards(np.asarray(rows), np.asarray(positions), uses)
         for row, request in unknown:
@@ -285,19 +320,29 @@ class Room:
         """Undo every change since the mark."""
         while len(self._journal) > mark:
             taken = self._journal.pop()
-            row = taken.row
-            self.changed.append(row)
-            self.free[row] = taken.free
-            self.card_memory[row] = taken.card_memory
-            self.card_core[row] = taken.card_core
-            self.card_users[row] = taken.card_users
-            self.whole_free[row] = taken.whole_free
+            where = taken.row if isinstance(taken, Taken) else taken.rows
+            self.free[where] = taken.free
+            self.card_memory[where] = taken.card_memory
+            self.card_core[where] = taken.card_core
+            self.card_users[where] = taken.card_users
+            self.whole_free[where] = taken.whole_free
+            if isinstance(taken, TakenTogether):
+                self.changed.extend(taken.rows.tolist())
+                for kind, row, number in taken.kinds:
+                    self._stands(kind, row, -number)
+                for row, ports in taken.ports.items():
+                    self._set_ports(row, ports)
+                continue
+            self.changed.append(taken.row)
             if taken.kind is not None:
-                self._stands(taken.kind, row, -taken.kinds)
-            if taken.ports is None:
-                self.ports.pop(row, None)
-            else:
-                self.ports[row] = taken.ports
+                self._stands(taken.kind, taken.row, -taken.kinds)
+            self._set_ports(taken.row, taken.ports)
+
+    def _set_ports(self, row: int, ports: frozenset[tuple[str, int, str]] | None) -> None:
+        if ports is None:
+            self.ports.pop(row, None)
+        else:
+            self.ports[row] = ports
 
     def _record(self, row: int, kind: Kind | None, kinds: int) -> None:
         self.changed.append(row)
@@ -331,24 +376,86 @@ class Room:
         if ports:
             self.ports[row] = self.ports.get(row, frozenset()) - frozenset(ports)
 
+    def take_together(self, pods: Sequence[Pod]) -> None:
+        """Hold the room of many pods at once; the same as taking them one by one."""
+        if not pods:
+            return
+        rows = np.unique(np.fromiter((pod.row for pod in pods), dtype=np.int64, count=len(pods)))
+        kinds = [(pod.shape.kind, pod.row, 1) for pod in pods if pod.shape.kind is not None]
+        ported = [pod for pod in pods if pod.shape.host_ports]
+        self._journal.append(
+            TakenTogether(
+                rows,
+                self.free[rows],
+                self.card_memory[rows],
+                self.card_core[rows],
+                self.card_users[rows],
+                self.whole_free[rows],
+                {pod.row: self.ports.get(pod.row) for pod in ported},
+                kinds,
+            )
+        )
+        self.changed.extend(rows.tolist())
+        for pod in ported:
+            self.ports[pod.row] = self.ports.get(pod.row, frozenset()) | frozenset(pod.shape.host_ports)
+        rows_of: dict[Request, list[int]] = defaultdict(list)
+        on: list[int] = []
+        positions: list[int] = []
+        uses: list[CardUse] = []
+        position_of = self.fleet.position_of
+        for row, shape, cards in pods:
+            rows_of[shape.request].append(row)
+            for use in cards:
+                position = position_of[row].get(use.index)
+                if position is not None:
+                    on.append(row)
+                    positions.append(position)
+                    uses.append(use)
+        for kind, row, number in kinds:
+            self._stands(kind, row, number)
+        self._take_amounts(rows_of)
+        if on:
+            self._use_cards(np.asarray(on), np.asarray(positions), uses)
+            self.whole_free[rows] = self._untouched(rows)
+
+    def _take_amounts(self, rows_of: Mapping[Request, Sequence[int]]) -> None:
+        for request, where in rows_of.items():
+            vector = self.fleet.vector(request)
+            if vector is None:
+                vector = self._known_part(request)
+            some, times = np.unique(np.asarray(where), return_counts=True)
+            self.free[some] -= times[:, None] * vector
+
     def _change(self, row: int, request: Request, cards: Sequence[CardUse], *, sign: int, kind: Kind | None) -> None:
         self._record(row, kind, -sign)
         if kind is not None:
             self._stands(kind, row, -sign)
         fleet = self.fleet
         vector = fleet.vector(request)
-        self.free[row] += sign * (vector if vector is not None else self._known_part(request))
-        for use in cards:
-            position = fleet.position_of[row].get(use.index)
-            if position is None:
-                continue
-            self.card_memory[row, position] += sign * (
-                fleet.card_memory[row, position] if use.whole else use.memory_mib
-            )
-            self.card_core[row, position] += sign * (fleet.card_core[row, position] if use.whole else use.core_percent)
-            self.card_users[row, position] -= sign
-        if cards:
-            self._refresh(row)
+        if vector is None:
+            vector = self._known_part(request)
+        free = self.free[row]
+        if sign < 0:
+            free -= vector
+        else:
+            free += vector
+        if not cards:
+            return
+        position_of = fleet.position_of[row]
+        if cards[0].whole:
+            # A pod's cards are all whole or all shared.
+            where = [position_of[use.index] for use in cards if use.index in position_of]
+            self.card_memory[row, where] += sign * fleet.card_memory[row, where]
+            self.card_core[row, where] += sign * fleet.card_core[row, where]
+            self.card_users[row, where] -= sign
+        else:
+            for use in cards:
+                position = position_of.get(use.index)
+                if position is not None:
+                    self.card_memory[row, position] += sign * use.memory_mib
+                    self.card_core[row, position] += sign * use.core_percent
+                    self.card_users[row, position] -= sign
+        self._refresh(row)
 
     def _refresh(self, row: int) -> None:
         used = self.card_users[row] > 0
@@ -362,11 +469,5 @@ class Room:
 
     def whole_cards(self, row: int, count: int) -> tuple[CardUse, ...]:
         """``count`` untouched cards of one node, of one link group where one has enough (the tightest), lowest first."""
-        fleet = self.fleet
-        where = (fleet.card_usable[row] & (self.card_users[row] == 0)).nonzero()[0].tolist()
-        by_group: dict[int, list[int]] = {}
-        for position, group in zip(where, fleet.link_group[row, where].tolist(), strict=True):
-            by_group.setdefault(group, []).append(position)
-        enough = [group for group, inside in by_group.items() if len(inside) >= count]
-        chosen = by_group[min(enough, key=lambda group: (len(by_group[group]), group))] if enough else where
-        return tuple(fleet.whole_card(row, position) for position in chosen[:count])
+        usable = self.fleet.card_usable[row] & (self.card_users[row] == 0)
+        return self.fleet.cards_of(row, usable.tobytes(), count)

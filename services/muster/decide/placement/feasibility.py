@@ -12,6 +12,7 @@ import numpy as np
 
 from muster.decide.cards import VGPU_NUMBER
 from muster.decide.fleet import PODS, Fleet, Ints, Mask
+from muster.decide.looks import Numbers
 from muster.decide.neighbours import Refused, matches
 from muster.decide.room import Room
 from muster.decide.selecting import requirement_holds
@@ -223,16 +224,18 @@ def capacity(room: Room, shape: Shape, rows: Mask | None = None) -> Ints:
     fleet = room.fleet
     if not fleet.size or fleet.vector(shape.request) is None:
         return np.zeros(fleet.size, dtype=np.int64)
-    known = room.derived.get(shape)
-    if known is None:
-        fits = _fits(room, shape, EVERY_ROW)
-    else:
-        since, fits = known
-        renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
-        if renewed.size:
-            fits = fits.copy()
-            fits[renewed] = _fits(room, shape, renewed)
-    room.derived[shape] = (len(room.changed), fits)
+    fits = None if shape.request.share is not None or shape.host_ports else _fits_by_look(room, shape)
+    if fits is None:
+        known = room.derived.get(shape)
+        if known is None:
+            fits = _fits(room, shape, EVERY_ROW)
+        else:
+            since, fits = known
+            renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
+            if renewed.size:
+                fits = fits.copy()
+                fits[renewed] = _fits(room, shape, renewed)
+        room.derived[shape] = (len(room.changed), fits)
     if shape.namespace:
         fits = np.where(room.around().fixed(shape).rows, np.minimum(fits, _alone(room, shape)), 0)
     return fits if rows is None else np.where(rows, fits, 0)
@@ -266,26 +269,42 @@ def watched(room: Room, shape: Shape) -> bool:
     )
 
 
+def _fits_by_look(room: Room, shape: Shape) -> Ints | None:
+    """The same for pods that only numbers limit, where nodes that look alike are judged once; None where they are not."""
+    vector = room.fleet.vector(shape.request)
+    assert vector is not None
+    cards = shape.request.cards
+    amounts = room.by_look(("fits", shape.request), lambda numbers: _pods_in(numbers, vector, cards))
+    return None if amounts is None else np.where(admission(room.fleet, shape).rows, amounts, 0)
+
+
+def _pods_in(numbers: Numbers, vector: Ints, cards: int) -> Ints:
+    """How many pods of these amounts and so many whole cards fit."""
+    fits = numbers.free[:, PODS]
+    for dimension in np.flatnonzero(vector).tolist():
+        if dimension != PODS:
+            fits = np.minimum(fits, numbers.free[:, dimension] // vector[dimension])
+    if cards:
+        fits = np.minimum(fits, numbers.whole_free // cards)
+    return np.asarray(np.maximum(fits, 0), dtype=np.int64)
+
+
 def _fits(room: Room, shape: Shape, rows: Ints | slice) -> Ints:
     fleet, request = room.fleet, shape.request
     vector = fleet.vector(request)
     assert vector is not None
-    free = room.free[rows]
-    fits = np.where(admission(fleet, shape).rows[rows], free[:, PODS], 0)
-    for dimension in np.flatnonzero(vector):
-        if dimension != PODS:
-            fits = np.minimum(fits, free[:, dimension] // vector[dimension])
+    numbers = Numbers(room.free[rows], fleet.total[rows], room.whole_free[rows], fleet.allocatable_cards[rows])
+    whole = request.cards if request.share is None else 0
+    fits = np.where(admission(fleet, shape).rows[rows], _pods_in(numbers, vector, whole), 0)
     if request.share is not None:
         fits = np.minimum(fits, _share_capacity(room, request, rows))
-    elif request.cards:
-        fits = np.minimum(fits, room.whole_free[rows] // request.cards)
     if shape.host_ports:
         fits = np.minimum(fits, 1)
-        numbers = np.arange(fleet.size)[rows].tolist()
-        for place, row in enumerate(numbers):
+        numbered = np.arange(fleet.size)[rows].tolist()
+        for place, row in enumerate(numbered):
             if row in room.ports and ports_clash(shape.host_ports, room.ports[row]):
                 fits[place] = 0
-    return np.maximum(fits, 0)
+    return np.asarray(np.maximum(fits, 0), dtype=np.int64)
 
 
 def ports_clash(wanted: tuple[tuple[str, int, str], ...], used: frozenset[tuple[str, int, str]]) -> bool:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.decide.fleet import CPU, MEMORY, PODS, Fleet, Floats, Ints
+from muster.decide.looks import Numbers
 from muster.decide.placement.feasibility import EVERY_ROW, avoided, preference, share_fits
 from muster.decide.placement.fragmentation import Mix, card_costs, row_costs
 from muster.decide.room import Room
@@ -35,25 +36,33 @@ def fullness(room: Room, shape: Shape, packing: Packing) -> Floats:
     """
     if room.fleet.vector(shape.request) is None:
         return np.zeros(room.fleet.size, dtype=np.float64)
-    key = ("fullness", shape.request, packing)
+    request = shape.request
+    key = ("fullness", request, packing)
+    looked = room.by_look(key, lambda numbers: _fullness(room.fleet, numbers, request, packing))
+    if looked is not None:
+        return looked
     known = room.scores.get(key)
     if known is None:
-        scores = _fullness(room, shape.request, packing, EVERY_ROW)
+        scores = _fullness(room.fleet, _numbers(room, EVERY_ROW), request, packing)
     else:
         since, scores = known
         renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
         if renewed.size:
             scores = scores.copy()
-            scores[renewed] = _fullness(room, shape.request, packing, renewed)
+            scores[renewed] = _fullness(room.fleet, _numbers(room, renewed), request, packing)
     room.scores[key] = (len(room.changed), scores)
     return scores
 
 
-def _fullness(room: Room, request: Request, packing: Packing, rows: Ints | slice) -> Floats:
+def _numbers(room: Room, rows: Ints | slice) -> Numbers:
     fleet = room.fleet
+    return Numbers(room.free[rows], fleet.total[rows], room.whole_free[rows], fleet.allocatable_cards[rows])
+
+
+def _fullness(fleet: Fleet, numbers: Numbers, request: Request, packing: Packing) -> Floats:
     vector = fleet.vector(request)
     assert vector is not None
-    free, totals = room.free[rows], fleet.total[rows]
+    free, totals = numbers.free, numbers.total
     result = np.zeros(free.shape[0], dtype=np.float64)
     weights = {CPU: packing.cpu, MEMORY: packing.memory}
     weight_sum = 0
@@ -65,8 +74,8 @@ def _fullness(room: Room, request: Request, packing: Packing, rows: Ints | slice
         result += weight * (total - free[:, dimension] + vector[dimension]) / total
         weight_sum += weight
     if request.cards or request.share is not None:
-        cards = np.maximum(fleet.allocatable_cards[rows], 1)
-        result += packing.gpu * (cards - room.whole_free[rows] + request.cards) / cards
+        cards = np.maximum(numbers.allocatable_cards, 1)
+        result += packing.gpu * (cards - numbers.whole_free + request.cards) / cards
         weight_sum += packing.gpu
     return np.asarray(np.round(result / max(weight_sum, 1), 9), dtype=np.float64)
 

@@ -14,6 +14,8 @@ from muster.model.policy import Packing
 from muster.model.units import GangKey, QueueName
 
 NO_WISH = TopologyWish()
+MANY_TRIES = 8
+"""From so many gangs on it pays to find out which nodes look alike."""
 
 
 class Saved(NamedTuple):
@@ -45,6 +47,7 @@ class Round:
         self.asks: dict[GangKey, Ask] = {}
         self.settled: set[GangKey] = set()
         """Gangs of this round that no rearrangement may drop."""
+        self._tries = 0
         self.base_pods = room.free[:, PODS].copy()
         self._base = room.mark()
         self._usage = _copied(tree.usage)
@@ -58,6 +61,9 @@ class Round:
     def admit(self, ask: Ask) -> bool:
         """Place what the gang's minimums lack, under every capability; False leaves everything as it was."""
         gang = ask.gang
+        self._tries += 1
+        if self._tries == MANY_TRIES:
+            self.room.look_at()
         if self.tree.forbids(gang.queue, least_charge(self.room, ask)):
             return False
         # What the queue may not pay for may be had for less: shares of larger cards, other roles up to the gang's minimum.
