@@ -25,6 +25,8 @@ from muster.model.snapshot import Hold, Occupant, Snapshot
 from muster.model.units import NodeName, PodUid
 
 EVERY_ROW = slice(None)
+FEW = 5
+"""So few pods are taken faster one by one."""
 HOLDING = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
 
 Ports = tuple[tuple[str, int, str], ...]
@@ -378,7 +380,9 @@ class Room:
 
     def take_together(self, pods: Sequence[Pod]) -> None:
         """Hold the room of many pods at once; the same as taking them one by one."""
-        if not pods:
+        if len(pods) < FEW:
+            for row, shape, cards in pods:
+                self.take(row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
             return
         rows = np.unique(np.fromiter((pod.row for pod in pods), dtype=np.int64, count=len(pods)))
         kinds = [(pod.shape.kind, pod.row, 1) for pod in pods if pod.shape.kind is not None]
@@ -405,12 +409,12 @@ class Room:
         position_of = self.fleet.position_of
         for row, shape, cards in pods:
             rows_of[shape.request].append(row)
-            for use in cards:
-                position = position_of[row].get(use.index)
-                if position is not None:
-                    on.append(row)
-                    positions.append(position)
-                    uses.append(use)
+            if cards:
+                here = position_of[row]
+                known = [use for use in cards if use.index in here]
+                positions += [here[use.index] for use in known]
+                on += [row] * len(known)
+                uses += known
         for kind, row, number in kinds:
             self._stands(kind, row, number)
         self._take_amounts(rows_of)
@@ -471,3 +475,17 @@ class Room:
         """``count`` untouched cards of one node, of one link group where one has enough (the tightest), lowest first."""
         usable = self.fleet.card_usable[row] & (self.card_users[row] == 0)
         return self.fleet.cards_of(row, usable.tobytes(), count)
+
+    def whole_cards_each(self, row: int, count: int, pods: int) -> list[tuple[CardUse, ...]]:
+        """The same for pods that follow each other on one node; nothing is taken."""
+        if not count:
+            return [()] * pods
+        fleet = self.fleet
+        usable = bytearray((fleet.card_usable[row] & (self.card_users[row] == 0)).tobytes())
+        chosen = []
+        for _ in range(pods):
+            cards = fleet.cards_of(row, bytes(usable), count)
+            for use in cards:
+                usable[fleet.position_of[row][use.index]] = 0
+            chosen.append(cards)
+        return chosen

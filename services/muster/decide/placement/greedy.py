@@ -18,7 +18,7 @@ from muster.decide.placement.feasibility import allowed, avoided, capacity, pref
 from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.packing import best_row, order_cards, order_rows
 from muster.decide.placement.several import cards_for
-from muster.decide.room import Room
+from muster.decide.room import Pod, Room
 from muster.decide.topology import Wish, domains, narrow_domains, preferred_domains, resolve, steps
 from muster.model.pods import CardUse, Shape, TopologyWish
 from muster.model.policy import Packing
@@ -334,14 +334,15 @@ class Greedy:
             rows = [best_row(self.room, shape, self.packing, fits, mix=self.mix)] if fits.any() else []
         else:
             rows = order_rows(self.room, shape, self.packing, np.flatnonzero(fits), most=count, mix=self.mix).tolist()
+        taken = []
         for row in rows:
-            for _ in range(min(count, int(fits[row]))):
-                cards = self.room.whole_cards(row, shape.request.cards) if shape.request.cards else ()
-                self.room.take(row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
-                landed.append(Landed(number, row, cards))
-                count -= 1
+            here = min(count, int(fits[row]))
+            taken += [Landed(number, row, cards) for cards in self.room.whole_cards_each(row, shape.request.cards, here)]
+            count -= here
             if not count:
-                return
+                break
+        self.room.take_together([Pod(one.row, shape, one.cards) for one in taken])
+        landed += taken
 
     def _shares(self, number: int, role: RoleAsk, count: int, fits: Ints, landed: list[Landed]) -> None:
         shape, fleet = role.shape, self.room.fleet

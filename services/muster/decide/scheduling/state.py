@@ -7,7 +7,7 @@ from muster.decide.asks import Ask
 from muster.decide.fleet import PODS, Mask
 from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.greedy import Greedy, Landed
-from muster.decide.room import Room
+from muster.decide.room import Pod, Room
 from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
 from muster.model.pods import Shape, TopologyWish
 from muster.model.policy import Packing
@@ -142,13 +142,21 @@ class Round:
     def restore(self, saved: Saved) -> None:
         """An arrangement again, from a round that was reset."""
         for key, landed in saved.landed.items():
-            self.take(saved.asks[key], landed)
+            self._note(saved.asks[key], landed)
+        self.room.take_together(
+            [
+                Pod(one.row, saved.asks[key].roles[one.role].shape, one.cards)
+                for key, landed in saved.landed.items()
+                for one in landed
+            ]
+        )
 
     def take(self, ask: Ask, landed: Sequence[Landed]) -> None:
         """Take exactly these places, which are known to be free, and charge them."""
-        for one in landed:
-            shape = ask.roles[one.role].shape
-            self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
+        self.room.take_together([Pod(one.row, ask.roles[one.role].shape, one.cards) for one in landed])
+        self._note(ask, landed)
+
+    def _note(self, ask: Ask, landed: Sequence[Landed]) -> None:
         self.tree.charge(ask.gang.queue, self.charge_of(ask, landed))
         self.asks[ask.gang.key] = ask
         self.landed[ask.gang.key] = list(landed)

@@ -7,14 +7,14 @@ followers find no room is left out.
 
 import bisect
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from muster.decide.asks import Ask
 from muster.decide.placement.engine.demands import Kind
 from muster.decide.placement.engine.plan import Batch, Plan
 from muster.decide.placement.greedy import Greedy, Landed
-from muster.decide.room import Room
+from muster.decide.room import Pod, Room
 from muster.model.units import GangKey
 
 
@@ -78,21 +78,34 @@ def landed_of(batch: Batch, plan: Plan) -> Iterator[tuple[Ask, list[Landed]]]:
             yield item.ask, landed
 
 
-def take_cards(room: Room, ask: Ask, landed: list[Landed]) -> list[Landed]:
-    """Take the room of these pods and choose their cards."""
-    result = []
-    for one in landed:
-        shape = ask.roles[one.role].shape
-        cards = room.whole_cards(one.row, shape.request.cards)
-        room.take(one.row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
-        result.append(Landed(one.role, one.row, cards))
-    return result
+def _with_cards(room: Room, gangs: Iterable[tuple[Ask, list[Landed]]]) -> dict[GangKey, tuple[Ask, list[Landed]]]:
+    """Choose the cards of these pods and take their room, all together."""
+    fleet = room.fleet
+    untouched = room.untouched()
+    usable: dict[int, bytearray] = {}
+    pods: list[Pod] = []
+    standing: dict[GangKey, tuple[Ask, list[Landed]]] = {}
+    for ask, landed in gangs:
+        placed = []
+        for one in landed:
+            shape = ask.roles[one.role].shape
+            left = usable.get(one.row)
+            if left is None:
+                left = usable[one.row] = bytearray(untouched[one.row].tobytes())
+            cards = fleet.cards_of(one.row, bytes(left), shape.request.cards)
+            for use in cards:
+                left[fleet.position_of[one.row][use.index]] = 0
+            placed.append(Landed(one.role, one.row, cards))
+            pods.append(Pod(one.row, shape, cards))
+        standing[ask.gang.key] = ask, placed
+    room.take_together(pods)
+    return standing
 
 
 def arrange(batch: Batch, plan: Plan, greedy: Greedy) -> dict[GangKey, tuple[Ask, list[Landed]]]:
     """The plan on nodes, taken in the room; gangs whose followers find no room are missing."""
     room = batch.room
-    standing = {ask.gang.key: (ask, take_cards(room, ask, landed)) for ask, landed in landed_of(batch, plan)}
+    standing = _with_cards(room, landed_of(batch, plan))
     followers = [(entry.item.ask, entry.followers) for entry in batch.demands.entries if entry.followers]
     followers += [(item.ask, bag.followers) for bag in batch.demands.bags if bag.followers for item in bag.items]
     for ask, roles in followers:

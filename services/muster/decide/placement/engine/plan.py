@@ -18,7 +18,7 @@ from muster.decide.placement.engine.demands import Bag, Demands, Entry, Kind, Pa
 from muster.decide.placement.engine.profile import Pools, effective, ordinary, pools_of, slot_size, tellable
 from muster.decide.placement.exact import Item, Limit
 from muster.decide.placement.greedy import Landed
-from muster.decide.room import Room
+from muster.decide.room import Pod, Room
 from muster.decide.shares import Amounts, base_charge
 from muster.model.pods import Shape
 from muster.model.units import GangKey
@@ -78,13 +78,14 @@ class Batch:
 
     def _take_aside(self, only: frozenset[GangKey]) -> None:
         """Hold the room of gangs that stand aside (all of them when none are named)."""
-        for item in self.demands.aside:
-            key = item.ask.gang.key
-            if only and key not in only:
-                continue
-            for one in self.landed.get(key, ()):
-                shape = item.ask.roles[one.role].shape
-                self.room.take(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
+        self.room.take_together(
+            [
+                Pod(one.row, item.ask.roles[one.role].shape, one.cards)
+                for item in self.demands.aside
+                if not only or item.ask.gang.key in only
+                for one in self.landed.get(item.ask.gang.key, ())
+            ]
+        )
 
     def _spilled(self) -> frozenset[GangKey]:
         """Gangs with pods on a row that slots cannot tell: effective cards or rounded slots do not hold what stands there."""
