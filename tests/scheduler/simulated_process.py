@@ -104,6 +104,9 @@ class Reporter:
     def acted(self, verb: str, result: Result, seconds: float) -> None:
         pass
 
+    def refused(self, gang: Any, code: str, message: str, numbers: Any) -> None:
+        pass
+
     def cards(self, findings, news) -> None:
         """Nothing is looked at here."""
 

@@ -17,9 +17,10 @@ from muster.bus.queries import Moment
 from muster.decide.actual import CardFinding
 from muster.decide.reasons import Reason
 from muster.model.instructions import Instruction, Pending
-from muster.model.ledger import Bind, Close, Entry, Undoing
+from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
+from muster.scheduler.audit import decisions_of
 from muster.scheduler.executor import Outcome, Result
 from muster.scheduler.telemetry import Telemetry, placed_in
 
@@ -68,46 +69,32 @@ class Journal:
         self._epoch = epoch
         now = time.time()
         for number, entry in enumerate(entries):
-            decision: Decision
-            match entry:
-                case Bind():
-                    nodes = len({slot.node for slot in entry.slots})
-                    decision = Decision(
-                        verb="bind",
-                        gang=entry.gang,
-                        message=f"{len(entry.slots)} pods on {nodes} nodes",
-                        slots=entry.slots,
-                        epoch=epoch,
-                        sequence=sequence,
-                        at=now,
-                    )
-                case Undoing():
-                    decision = Decision(
-                        verb="undo",
-                        gang=entry.gang,
-                        code=entry.reason,
-                        message=entry.message,
-                        slots=entry.slots,
-                        epoch=epoch,
-                        sequence=sequence,
-                        at=now,
-                    )
-                case Close():
-                    decision = Decision(
-                        verb="close", gang=entry.gang, code=entry.outcome, epoch=epoch, sequence=sequence, at=now
-                    )
-                case _:
-                    continue
-            self._log.info(
-                decision.verb,
-                gang=decision.gang,
-                code=decision.code,
-                what=decision.message,
-                epoch=epoch,
-                sequence=sequence,
-            )
-            self._remember(GangKey(decision.gang), now, _told(decision), decision.code)
-            self._say(f"{sequence}.{number}", decision)
+            for decision in decisions_of(entry, sequence=sequence, epoch=epoch, at=now):
+                self._log.info(
+                    decision.verb,
+                    gang=decision.gang,
+                    code=decision.code,
+                    what=decision.message,
+                    epoch=epoch,
+                    sequence=sequence,
+                )
+                self._remember(GangKey(decision.gang), now, _told(decision), decision.code)
+                self._say(f"{sequence}.{number} {decision.verb} {decision.gang}", decision)
+
+    def refused(self, gang: GangKey, code: str, message: str, numbers: dict[str, int | float | str]) -> None:
+        """A proposal was not committed: say so, in the audit log and one log line."""
+        self._telemetry.refused.labels(code).inc()
+        self._log.info("refused", gang=gang, code=code, what=message, epoch=self._epoch)
+        decision = Decision(
+            verb="refused",
+            gang=gang,
+            code=code,
+            message=message,
+            numbers=numbers,
+            epoch=self._epoch,
+            at=time.time(),
+        )
+        self._say(f"refused {gang}", decision)
 
     def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
         """Remember reasons, and publish those that changed or that were last said long ago."""
@@ -221,4 +208,6 @@ def _told(decision: Decision) -> str:
         return f"placed {decision.message}"
     if decision.verb == "undo":
         return f"taken back: {decision.message or decision.code}"
+    if decision.verb in {"nominate", "preempt", "move"}:
+        return f"{decision.code}: {decision.message}"
     return decision.code if decision.verb == "close" else f"{decision.verb} {decision.code}".strip()

@@ -1,66 +1,50 @@
 """One leadership of the scheduler: take over, then decide and commit round by round until it ends.
 
     take over   leader entry ─► see `takeover` ─► rounds
-    a round     settle open entries ─► snapshot ─► decide (off the event loop) ─► drop what changed meanwhile ─► one append
-                ─► start the binds and undos that the view now calls for
+    a round     settle open entries ─► withdraw plans, answer proposals ─► snapshot ─► decide (off the event loop)
+                ─► drop what changed meanwhile ─► one append ─► start what the view now calls for (see `carrying`)
 
-Nothing is carried out that is not committed, and nothing is committed on a view other than the one that decided.
+Nothing is carried out that is not committed, and nothing is committed on a view other than the one that decided. While a
+plan is open its gang is bound only by an entry that consumes it, once the victims are gone (rule E).
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
-from typing import Protocol
+from collections.abc import Callable
 
-import msgspec
 import structlog
 
-from muster.decide.basis import Basis
-from muster.decide.commitments import Kind, LedgerView, OpenEntry, later
-from muster.decide.memory import CORE, CoreMemory, card_refused, gang_failed, node_refused
-from muster.decide.scheduling import Decision
-from muster.decide.settling import Steps, settle
-from muster.model.instructions import Place, Slot
-from muster.model.ledger import Bind, Entry, Memory, Undoing
-from muster.model.nodes import CardMode
+from muster.decide.commitments import Kind, LedgerView, later
+from muster.decide.settling import Steps, consumable, settle
+from muster.model.instructions import Place
+from muster.model.ledger import Entry
 from muster.model.pods import CardUse, Shape
 from muster.model.policy import Policy
-from muster.model.snapshot import Snapshot
-from muster.model.units import NodeName, PodUid, Sequence, split_key
+from muster.model.units import GangKey, NodeName, Sequence
 from muster.scheduler.actions import Actions
-from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places, seen_in_state
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.card_watch import CardWatch
+from muster.scheduler.carrying import Carrying
+from muster.scheduler.committing import Committing, Upset, within_one_commit
 from muster.scheduler.deadlines import ActiveTime, Since
-from muster.scheduler.executor import Executor, Outcome, Result
+from muster.scheduler.executor import Executor
+from muster.scheduler.judging import Standpoint
 from muster.scheduler.keeping import Keeping
+from muster.scheduler.proposals import Proposals
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
 from muster.scheduler.reservations import Reservations
+from muster.scheduler.solving import Decide
 from muster.scheduler.takeover import State, TakeOver, saved_memory
 from muster.scheduler.wake import Wake
-from muster.scheduler.world import News, World
+from muster.scheduler.withdrawals import Withdrawals
+from muster.scheduler.world import World
 
 IDLE_ROUND = 5.0
 """Seconds without any change after which a round is run all the same: back-offs and deadlines end by time alone."""
-MEMORY_SECONDS = 60.0
-"""How often the core's memory is written when no back-off in it has changed."""
-LARGEST_COMMIT = 20_000
-"""Slots. What is over goes into the next commit."""
 KEPT_SECONDS = 30 * 86_400.0
 """How long closed entries stay in the LEDGER."""
 TIDY_SECONDS = 3600.0
-
-
-class Decide(Protocol):
-    """One decision of the core."""
-
-    def __call__(
-        self, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, basis: Basis
-    ) -> Awaitable[Decision]:
-        """What should happen now; the basis is this snapshot's."""
-        ...
 
 
 class Leadership:
@@ -81,6 +65,7 @@ class Leadership:
         incarnation: int,
         paused: Callable[[], bool] = lambda: False,
         reservations: Reservations | None = None,
+        proposals: Proposals | None = None,
         wall: Callable[[], float] = time.time,
     ) -> None:
         """`wall` gives Unix seconds; everything that is waited for is measured by the event loop's own clock."""
@@ -96,24 +81,34 @@ class Leadership:
         self._incarnation = incarnation
         self._paused = paused
         self._reservations = reservations
-        self._card_watch = CardWatch(world=world, reporter=reporter)
+        self._proposals = proposals
         self._wall = wall
         self._clock = asyncio.get_running_loop().time
         self._active = ActiveTime(self._clock())
         self._open_since: Since[Sequence] = Since()
         self._keeping = Keeping(world=world, policy=policy)
         self._releases = Releases(world=world, timeouts=policy.timeouts)
-        self._memory = CoreMemory()
-        self._saved = self._memory
-        self._saved_at = self._clock()
+        self._withdrawals = Withdrawals(world=world, timeouts=policy.timeouts)
         self._tidied = self._clock()
-        self._refusals: list[tuple[NodeName, Shape, tuple[CardUse, ...]]] = []
+        self._committing = Committing(
+            world=world, book=book, reporter=reporter, timeouts=policy.timeouts, clock=self._clock, wall=wall
+        )
         self._actions = Actions(
             concurrency=policy.bind_concurrency,
             wake=wake,
             clock=self._clock,
             log=log,
             observe=reporter.acted,
+        )
+        self._carrying = Carrying(
+            world=world,
+            book=book,
+            executor=executor,
+            actions=self._actions,
+            card_watch=CardWatch(world=world, reporter=reporter),
+            reservations=reservations,
+            clock=self._clock,
+            wall=wall,
         )
 
     async def run(self, *, transitions: int) -> None:
@@ -125,7 +120,7 @@ class Leadership:
         try:
             token = await self._book.lead(transitions=transitions, at=self._wall())
             self._log.info("leads", epoch=token)
-            self._memory = self._saved = saved_memory(self._book.view, reporter=self._reporter)
+            self._committing.begin(saved_memory(self._book.view, reporter=self._reporter))
             await TakeOver(
                 book=self._book,
                 state=self._state,
@@ -162,24 +157,37 @@ class Leadership:
         if self._book.deposed.is_set():
             raise Deposed
 
+    def kubelet_refused(self, node: NodeName, shape: Shape, cards: tuple[CardUse, ...] = ()) -> None:
+        """A kubelet would not admit a pod of this shape: the pair is left alone for a while.
+
+        So are these cards of the node: handing them over failed.
+        """
+        self._committing.kubelet_refused(node, shape, cards)
+
     # --- a round -----------------------------------------------------------------------------------------------------
 
     async def _round(self) -> None:
         self._book.saw_pods(self._state.pod_freshness)
-        steps = self._settle()
-        if steps.entries:
-            entries = tuple(_within_one_commit(steps.entries))
-            if await self._commit(entries, self._memory, expected=self._book.view.sequence) is None:
-                self._wake()
-                return
-            if len(entries) < len(steps.entries):
-                self._wake()
+        if not await self._commit_now(self._settle().entries):
+            return
+        if self._state.ready and not await self._tend_plans():
+            return
         if self._state.ready and not self._paused():
             await self._decide_and_commit()
         # STATE may have been emptied, or a newer leader seen, while any of this was awaited.
         self._stop_when_deposed()
         if self._state.ready:
-            self._act(self._settle())
+            self._carrying.act(self._settle())
+
+    async def _commit_now(self, wanted: tuple[Entry, ...]) -> bool:
+        """Append entries that need no decision; False: the view has moved on, another round comes."""
+        if not wanted:
+            return True
+        entries = tuple(within_one_commit(wanted))
+        sequence = await self._committing.commit(entries, self._committing.memory, expected=self._book.view.sequence)
+        if sequence is None or len(entries) < len(wanted):
+            self._wake()
+        return sequence is not None
 
     def _freshness(self) -> str:
         """The latest pod event in the view: what a close or a naming rests on does not lie behind it."""
@@ -205,6 +213,45 @@ class Leadership:
             failed=self._actions.refused,
         )
 
+    async def _tend_plans(self) -> bool:
+        """Take back plans that lead nowhere, and answer what was proposed; False: the view has moved on."""
+        if self._book.view.plans():
+            self._keeping.snapshot(self._book.view)
+            due = self._withdrawals.due(
+                self._keeping.join,
+                self._book.view,
+                freshness=self._freshness(),
+                complete=self._state.pod_freshness,
+                now=self._active.seconds,
+                wall=self._wall(),
+            )
+            if not await self._commit_now(tuple(due)):
+                return False
+        if self._proposals is not None:
+            await self._answer(self._proposals)
+        return True
+
+    async def _answer(self, proposals: Proposals) -> None:
+        """Judge each proposal on the view of this moment, and commit what is sound with that view's sequence."""
+        for asked in proposals.take():
+            view = self._book.view
+            with asked:
+                at = Standpoint(
+                    view=view,
+                    snapshot=self._keeping.snapshot(view),
+                    memory=self._committing.remembering(view),
+                    policy=self._policy,
+                    now=self._wall(),
+                    freshness=self._freshness(),
+                    ready=self._state.ready,
+                )
+                entry = await proposals.judge(asked, at)
+                if entry is not None:
+                    sequence = await self._committing.commit((entry,), self._committing.memory, expected=view.sequence)
+                    asked.committed(sequence)
+        if proposals.waiting:
+            self._wake()
+
     async def _decide_and_commit(self) -> None:
         view = self._book.view
         self._world.take_news()
@@ -212,181 +259,33 @@ class Leadership:
         began = self._clock()
         try:
             decision = await self._decide(
-                snapshot, self._remembering(), self._wall(), self._policy, basis=self._keeping.basis
+                snapshot, self._committing.remembering(view), self._wall(), self._policy, basis=self._keeping.basis
             )
         except Exception as error:  # noqa: BLE001  (whatever the core did: what is committed has to be carried out)
             self._reporter.failed("decide", error)
             return
         self._reporter.decided(snapshot, decision.instructions, self._clock() - began)
         if self._policy.actions.bind != "act" or not self._state.ready:
-            self._memory = decision.memory
+            self._committing.keep(decision.memory)
             return
         now = self._active.seconds
         released = tuple(self._releases.due(self._keeping.join, view, freshness=self._freshness(), now=now))
         entries: list[Entry] = [*released]
-        taken = {entry.gang for entry in released} | set(view.open)
-        news = _Upset(self._world.take_news(), view)
+        taken = {entry.gang for entry in released} | self._occupied(view)
+        upset = Upset(self._world.take_news(), view)
         for instruction in decision.instructions:
             if not isinstance(instruction, Place) or instruction.gang in taken:
                 continue
-            if self._still_holds(instruction, news):
-                entries.append(self._bind(instruction))
+            if self._committing.still_holds(instruction, upset):
+                entries.append(self._committing.bind(instruction, freshness=self._freshness()))
             else:
                 self._wake()
-        commit = tuple(_within_one_commit(entries))
-        if await self._commit(commit, decision.memory, expected=view.sequence) is None or len(commit) < len(entries):
+        commit = tuple(within_one_commit(entries))
+        sequence = await self._committing.commit(commit, decision.memory, expected=view.sequence)
+        if sequence is None or len(commit) < len(entries):
             self._wake()
 
-    def kubelet_refused(self, node: NodeName, shape: Shape, cards: tuple[CardUse, ...] = ()) -> None:
-        """A kubelet would not admit a pod of this shape: the pair is left alone for a while.
-
-        So are these cards of the node: handing them over failed.
-        """
-        self._refusals.append((node, shape, cards))
-
-    def _remembering(self) -> CoreMemory:
-        """The memory with what was learned since the last decision."""
-        refusals, self._refusals = self._refusals, []
-        now, timeouts = self._wall(), self._policy.timeouts
-        for node, shape, cards in refusals:
-            self._memory = node_refused(self._memory, node, shape, now=now, timeouts=timeouts)
-            self._memory = card_refused(self._memory, node, cards, now=now, timeouts=timeouts)
-        return self._memory
-
-    def _still_holds(self, place: Place, upset: "_Upset") -> bool:
-        """Whether what the decision looked at is unchanged for these slots: their pods wait, their nodes are no fuller."""
-        for slot in place.slots:
-            pod = self._world.by_uid.get(slot.uid)
-            if pod is None or pod.node is not None or pod.finished or pod.terminating or pod.gated:
-                return False
-            if slot.node in upset.nodes or slot.node not in self._world.nodes:
-                return False
-        return True
-
-    def _bind(self, place: Place) -> Bind:
-        slots = tuple(
-            msgspec.structs.replace(
-                slot,
-                request=self._world.by_uid[slot.uid].shape.request,
-                node_uid=self._world.nodes[slot.node].uid,
-            )
-            for slot in place.slots
-        )
-        return Bind(
-            gang=place.gang,
-            gang_uid=place.gang_uid,
-            slots=slots,
-            decided_at=self._wall(),
-            freshness=self._freshness(),
-        )
-
-    # --- committing and acting ---------------------------------------------------------------------------------------
-
-    async def _commit(self, entries: tuple[Entry, ...], memory: CoreMemory, *, expected: Sequence) -> Sequence | None:
-        """Append the entries, with the memory when it is worth it; None: the view has moved on, and nothing is as if done.
-
-        An undoing makes its gang back off.
-        """
-        for entry in entries:
-            if isinstance(entry, Undoing):
-                memory = gang_failed(memory, entry.gang, now=self._wall(), timeouts=self._policy.timeouts)
-        if not entries:
-            self._memory = memory
-            return expected
-        note = self._is_worth_saving(memory)
-        with_note = (*entries, Memory(core=CORE, value=memory.to_data())) if note else entries
-        sequence = await self._book.append(with_note, expected=expected, at=self._wall())
-        if sequence is None:
-            return None
-        self._memory = memory
-        if note:
-            self._saved, self._saved_at = memory, self._clock()
-        self._reporter.committed(with_note, sequence, self._book.token)
-        return sequence
-
-    def _is_worth_saving(self, memory: CoreMemory) -> bool:
-        """A back-off must outlive us; what else the core remembers may be a minute old."""
-        saved = self._saved
-        if (memory.gangs, memory.nodes, memory.cards) != (saved.gangs, saved.nodes, saved.cards):
-            return True
-        return memory != self._saved and self._clock() - self._saved_at > MEMORY_SECONDS
-
-    def _act(self, steps: Steps) -> None:
-        if self._reservations is not None:
-            self._reservations.tend(reserved_places(self._book.view, self._world), token=self._book.token)
-        self._card_watch.look(self._clock())
-        for entry, slot in may_bind_now(self._world, steps):
-            self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind_slot, entry, slot))
-        for entry, slot in steps.undos:
-            self._actions.start("undo", (entry.sequence, slot.uid), partial(self._undo_slot, entry, slot))
-
-    async def _bind_slot(self, entry: OpenEntry, slot: Slot) -> Result:
-        namespace, _ = split_key(entry.gang)
-        node = self._world.nodes.get(slot.node)
-        if self._book.deposed.is_set():
-            return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
-        if node is None or slot.node_uid not in {"", node.uid}:
-            return Result(outcome=Outcome.AGAIN, message=f"node {slot.node} is gone", retry_after=1.0)
-        reserved_uuid = ""
-        if node.card_mode is CardMode.RESERVED and slot.cards:
-            if self._reservations is None:
-                return Result(outcome=Outcome.REFUSED, message=f"node {slot.node}: cards cannot be reserved here")
-            reserved = await self._reservations.ready(node, slot.cards[0].index, token=self._book.token)
-            if isinstance(reserved, Result):
-                return reserved
-            reserved_uuid = reserved
-        result = await self._executor.bind(
-            namespace,
-            slot.pod,
-            uid=slot.uid,
-            node=slot.node,
-            token=Sequence(max(entry.sequence, self._book.token)),
-            annotations=annotations_of(slot, node, self._wall(), reserved_uuid=reserved_uuid),
-            known=seen_in_state(self._world.by_uid.get(slot.uid)),
-        )
-        return await self._judged(entry, result)
-
-    async def _judged(self, entry: OpenEntry, result: Result) -> Result:
-        """A newer fence is a newer entry's or leader's; when none stands, no LEDGER gave it and the pod cannot be bound."""
-        if result.outcome is not Outcome.SUPERSEDED:
-            return result
-        try:
-            await self._book.caught_up()
-        except Deposed:
-            return result
-        current = self._book.view.open.get(entry.gang)
-        if current is None or current.sequence != entry.sequence:
-            return result
-        return Result(outcome=Outcome.REFUSED, message=f"{result.message}, which no LEDGER gave")
-
-    async def _undo_slot(self, entry: OpenEntry, slot: Slot) -> Result:
-        namespace, _ = split_key(entry.gang)
-        if self._book.deposed.is_set():
-            return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
-        return await self._executor.undo(
-            namespace,
-            slot.pod,
-            uid=slot.uid,
-            node=slot.node,
-            token=Sequence(max(entry.sequence, self._book.token)),
-        )
-
-
-class _Upset:
-    """Nodes on which a plan made before the news may not hold: they changed, or took a pod that was not expected there."""
-
-    def __init__(self, news: News, view: LedgerView) -> None:
-        expected: set[tuple[PodUid, NodeName]] = set()
-        if news.arrived:
-            expected = {(slot.uid, slot.node) for entry in view.open.values() for slot in entry.slots}
-        self.nodes = news.changed | {node for uid, node in news.arrived if node and (uid, node) not in expected}
-
-
-def _within_one_commit(entries: Iterable[Entry]) -> Iterable[Entry]:
-    """As many of the entries as one commit takes, at least one."""
-    slots = 0
-    for number, entry in enumerate(entries):
-        slots += len(entry.slots) if isinstance(entry, Bind | Undoing) else 1
-        if number and slots > LARGEST_COMMIT:
-            return
-        yield entry
+    def _occupied(self, view: LedgerView) -> set[GangKey]:
+        """Gangs that may not be bound now: one has an open entry, unless it is a plan whose victims are gone."""
+        pods, complete = self._world.by_uid, self._state.pod_freshness
+        return {gang for gang, entry in view.open.items() if not consumable(entry, pods, complete=complete)}

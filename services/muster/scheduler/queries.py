@@ -254,7 +254,7 @@ def cards_named(limits: Limits) -> int | None:
 
 
 def _state(gang: Gang, entry: OpenEntry | None, pods: list[Pod]) -> str:
-    if entry is not None:
+    if entry is not None and entry.kind in {Kind.BIND, Kind.UNDOING}:
         return "Placed" if entry.kind is Kind.BIND else "Undoing"
     bound = [member for member in gang.members if member.state is MemberState.BOUND]
     if gang.members and all(_ended(member) for member in gang.members):

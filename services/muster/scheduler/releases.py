@@ -28,16 +28,22 @@ class Releases:
         self._unstarted: Since[PodUid] = Since()
 
     def due(self, join: Join, view: LedgerView, *, freshness: str, now: float) -> Iterable[Undoing]:
-        """The undoings whose time has come; gangs with an open entry are left alone."""
+        """The undoings whose time has come; gangs with an open entry are left alone, and so are those whose pods a plan evicts.
+
+        A victim is in one open entry at a time: a withdrawing would touch it above the token of its undoing.
+        """
+        victims = view.victims()
         broken = {key: gang for key, gang in join.broken.items() if key not in view.open}
         self._broken.keep(broken, now)
         for key, gang in broken.items():
             waited = self._broken.lasted(key, now)
-            if waited > self._timeouts.start and (slots := self._slots(gang)):
+            slots = self._slots(gang) if waited > self._timeouts.start else ()
+            if slots and victims.isdisjoint(slot.uid for slot in slots):
                 message = f"{gang.counted} of at least {gang.minimum} pods for {waited:.0f} s"
                 yield _undoing(gang, slots, "GANG_INCOMPLETE", message, freshness)
         for gang, slots in self._late(join, now):
-            if gang.key not in view.open and gang.key not in broken:
+            free = victims.isdisjoint(slot.uid for slot in slots)
+            if free and gang.key not in view.open and gang.key not in broken:
                 message = f"{len(slots)} pods did not start within {self._timeouts.start:g} s"
                 yield _undoing(gang, slots, "START_TIMEOUT", message, freshness)
 

@@ -6,7 +6,7 @@ from muster.decide.actual import CardFinding
 from muster.model.instructions import Instruction
 from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
-from muster.model.units import Sequence
+from muster.model.units import GangKey, Sequence
 from muster.scheduler.executor import Result
 
 
@@ -18,6 +18,9 @@ class Reporter(Protocol):
 
     def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
         """A decision was made (it may not be committed)."""
+
+    def refused(self, gang: GangKey, code: str, message: str, numbers: dict[str, int | float | str]) -> None:
+        """A proposal for this gang was not committed."""
 
     def acted(self, verb: str, result: Result, seconds: float) -> None:
         """A bind, touch or undo was answered."""

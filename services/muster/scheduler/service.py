@@ -2,23 +2,18 @@
 
 STATE ──► world ─┐
 LEDGER ─► book ──┼─► Leadership (while the Lease is held) ─► LEDGER, Bindings
-└─► Journal ─► DECISIONS, metrics, muster.api.<tenant>.*
+└─► Journal ─► DECISIONS, metrics, muster.api.<tenant>.*, muster.propose.*
 """
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
-
-import msgspec
 
 from muster.bus import subjects
-from muster.bus.client import Bus, Question
+from muster.bus.client import Bus
 from muster.bus.client import connect as connect_bus
-from muster.bus.errors import BusError, NotConnectedError, RequestRefusedError
+from muster.bus.errors import BusError, NotConnectedError
 from muster.bus.ledger import Ledger
 from muster.bus.messages import Decision
-from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
 from muster.decide.actual import CardFinding, CardFindingCode
@@ -33,19 +28,20 @@ from muster.model.nodes import CardMode
 from muster.model.pods import Phase, Pod
 from muster.model.units import Sequence, incarnation_of, split_key
 from muster.runtime.service import ServiceContext
+from muster.scheduler.answering import answering
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.executor import Executor
 from muster.scheduler.journal import Journal
+from muster.scheduler.judging import refusal_in_thread
 from muster.scheduler.leading import Leadership
 from muster.scheduler.pods import ApiPods
-from muster.scheduler.queries import Queries, UnknownJobError
+from muster.scheduler.proposals import Proposals
+from muster.scheduler.queries import Queries
 from muster.scheduler.reservations import Reservations
 from muster.scheduler.solving import Decider
 from muster.scheduler.telemetry import Telemetry
 from muster.scheduler.wake import Wake
 from muster.scheduler.world import World
-
-Q = TypeVar("Q", bound=msgspec.Struct)
 
 STALE_SECONDS = 5.0
 """STATE without a word of its watcher for so long: nothing is decided on it."""
@@ -193,6 +189,12 @@ class Scheduler:
                 return  # lost again since: the next time it is made anew
             await asyncio.sleep(0.05)
         writes = ApiPods(self._writer)
+        proposals = Proposals(
+            world=self._world,
+            reporter=self._journal,
+            refusal=refusal_in_thread,
+            wake=self._wake,
+        )
         leadership = Leadership(
             world=self._world,
             state=self,
@@ -204,6 +206,7 @@ class Scheduler:
             decide=Decider(),
             log=self._log,
             incarnation=incarnation,
+            proposals=proposals,
             reservations=Reservations(
                 world=self._world,
                 writes=writes,
@@ -216,7 +219,7 @@ class Scheduler:
         self._telemetry.leader.set(1)
         guard = asyncio.create_task(self._guard_ledger())
         try:
-            async with self._answering():
+            async with answering(self._bus, self._queries, proposals):
                 await leadership.run(transitions=lease.epoch)
         finally:
             guard.cancel()
@@ -256,31 +259,6 @@ class Scheduler:
         await self._bus.publish(
             subjects.decision_subject(decision.verb, decision.gang or decision.node), decision, about=decision.gang
         )
-
-    @contextlib.asynccontextmanager
-    async def _answering(self) -> Any:
-        queries = self._queries
-        served = [
-            await self._serve("explain", ExplainRequest, queries.explain),
-            await self._serve("gangs", GangsRequest, queries.gangs),
-            await self._serve("nodes", NodesRequest, queries.nodes),
-            await self._serve("queues", QueuesRequest, queries.queues),
-        ]
-        try:
-            yield
-        finally:
-            for service in served:
-                await service.stop()
-
-    async def _serve(self, verb: str, question: type[Q], answer: Callable[[Q], msgspec.Struct]) -> Any:
-        async def handle(asked: Q, _place: Question) -> msgspec.Struct:
-            try:
-                return answer(asked)
-            except UnknownJobError as error:
-                raise RequestRefusedError("not-found", str(error)) from error
-
-        handler: Callable[[Q, Question], Awaitable[msgspec.Struct]] = handle
-        return await self._bus.serve(subjects.api_filter(verb), question, handler)
 
     async def _report_health(self) -> None:
         while True:

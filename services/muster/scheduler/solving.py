@@ -8,8 +8,8 @@ stop the thread, so the stop must be asked for.
 import asyncio
 import gc
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 from muster.decide.basis import Basis
 from muster.decide.memory import CoreMemory
@@ -18,6 +18,16 @@ from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 
 REPEAT_SECONDS = 0.01
+
+
+class Decide(Protocol):
+    """One decision of the core."""
+
+    def __call__(
+        self, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, basis: Basis
+    ) -> Awaitable[Decision]:
+        """What should happen now; the basis is this snapshot's."""
+        ...
 
 
 class StoppableSolver:

@@ -1,6 +1,6 @@
 """Taking over (rules A, C and H of the commit protocol): what a new leader does before its first round.
 
-    leader entry, STATE ready ─► touch every uid that an open entry names, whatever STATE shows
+    leader entry, STATE ready ─► touch every uid that an open entry names, victims of plans too, whatever STATE shows
                     new LEDGER ─► touch every pod of ours that the API server lists: the lost LEDGER may have named any
     ─► wait until the view of the pods shows those touches ─► note that this incarnation was taken over
 
@@ -104,6 +104,8 @@ class TakeOver:
         for entry in self._book.view.open.values():
             for slot in entry.slots:
                 targets.setdefault(slot.uid, Target(namespace=split_key(entry.gang)[0], name=slot.pod))
+            for victim in entry.victims:
+                targets.setdefault(victim.uid, Target(namespace=split_key(victim.gang)[0], name=victim.pod))
         await self._touch_all(targets)
         await self._wait_for(lambda: reached(self._state.pod_freshness, self._freshness))
         if new_ledger:

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from muster.decide.actual import CardFinding, CardFindingCode
 from muster.model.instructions import Instruction, Pending, Place
-from muster.model.ledger import Bind, Close, Entry, Leader, Undoing
+from muster.model.ledger import Bind, Close, Entry, Leader, Plan, Undoing, Withdrawing
 from muster.model.snapshot import Snapshot
 from muster.scheduler.executor import Result
 
@@ -25,6 +25,16 @@ class Telemetry:
         self.placed = Counter("muster_gangs_placed_total", "Gangs placed by a committed decision.", registry=registry)
         self.undone = Counter(
             "muster_gangs_undone_total", "Placements taken back, by reason.", ["reason"], registry=registry
+        )
+        self.plans = Counter("muster_plans_total", "Plans committed, by cause.", ["cause"], registry=registry)
+        self.victims = Counter(
+            "muster_plan_victims_total", "Pods that committed plans evict, by cause.", ["cause"], registry=registry
+        )
+        self.withdrawn = Counter(
+            "muster_plans_withdrawn_total", "Plans taken back, by reason.", ["reason"], registry=registry
+        )
+        self.refused = Counter(
+            "muster_proposals_refused_total", "Proposals not committed, by code.", ["code"], registry=registry
         )
         self.closed = Counter(
             "muster_ledger_entries_closed_total", "LEDGER entries closed, by outcome.", ["outcome"], registry=registry
@@ -80,6 +90,11 @@ class Telemetry:
                     self.undone.labels(entry.reason).inc()
                 case Close():
                     self.closed.labels(entry.outcome).inc()
+                case Plan():
+                    self.plans.labels(entry.cause).inc()
+                    self.victims.labels(entry.cause).inc(len(entry.victims))
+                case Withdrawing():
+                    self.withdrawn.labels(entry.reason).inc()
                 case Leader():
                     self.takeovers.inc()
                 case _:

@@ -1,0 +1,59 @@
+"""What a leading scheduler serves on the bus: questions, and proposals.
+
+muster.api.<tenant>.{explain,gangs,nodes,queues}   answered from the last snapshot
+muster.propose.{preempt,withdraw}                  answered by a round of the leadership
+"""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from muster.bus import subjects
+from muster.bus.client import Bus, Question, Served
+from muster.bus.errors import RequestRefusedError
+from muster.bus.proposals import PlanProposal, WithdrawProposal
+from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
+from muster.scheduler.proposals import Proposals
+from muster.scheduler.queries import Queries, UnknownJobError
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+P = TypeVar("P", PlanProposal, WithdrawProposal)
+
+
+@contextlib.asynccontextmanager
+async def answering(bus: Bus, queries: Queries, proposals: Proposals) -> AsyncIterator[None]:
+    """Serve while the context lasts; proposals that wait at its end are refused."""
+    served = [
+        await _serve(bus, "explain", ExplainRequest, queries.explain),
+        await _serve(bus, "gangs", GangsRequest, queries.gangs),
+        await _serve(bus, "nodes", NodesRequest, queries.nodes),
+        await _serve(bus, "queues", QueuesRequest, queries.queues),
+        await _serve_proposals(bus, "preempt", PlanProposal, proposals),
+        await _serve_proposals(bus, "withdraw", WithdrawProposal, proposals),
+    ]
+    try:
+        yield
+    finally:
+        proposals.close()
+        for service in served:
+            await service.stop()
+
+
+async def _serve(bus: Bus, verb: str, question: type[Q], answer: Callable[[Q], msgspec.Struct]) -> Served:
+    async def handle(asked: Q, _place: Question) -> msgspec.Struct:
+        try:
+            return answer(asked)
+        except UnknownJobError as error:
+            raise RequestRefusedError("not-found", str(error)) from error
+
+    handler: Callable[[Q, Question], Awaitable[msgspec.Struct]] = handle
+    return await bus.serve(subjects.api_filter(verb), question, handler)
+
+
+async def _serve_proposals(bus: Bus, verb: str, question: type[P], proposals: Proposals) -> Served:
+    async def handle(asked: P, _place: Question) -> msgspec.Struct:
+        return await proposals.propose(asked)
+
+    return await bus.serve(subjects.propose_subject(verb), question, handle)

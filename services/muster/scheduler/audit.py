@@ -1,0 +1,97 @@
+"""Committed entries as messages of the audit log (DECISIONS), each about one gang.
+
+bind, undo, close    the gang's own start, and its end
+plan                 nominate: the gang that gets room; preempt: each gang that pods leave; move: each that is placed again
+withdrawing          undo, of the gang that was to get room
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from muster.bus.messages import Decision
+from muster.decide.reasons import count
+from muster.model.ledger import Bind, Close, Entry, Plan, Undoing, Withdrawing
+from muster.model.units import Sequence
+
+
+def decisions_of(entry: Entry, *, sequence: Sequence, epoch: Sequence, at: float) -> Iterator[Decision]:
+    """What is said of an entry; nothing of leaders and memory. `at` is Unix seconds."""
+    match entry:
+        case Bind():
+            nodes = len({slot.node for slot in entry.slots})
+            yield Decision(
+                verb="bind",
+                gang=entry.gang,
+                message=f"{len(entry.slots)} pods on {nodes} nodes",
+                slots=entry.slots,
+                epoch=epoch,
+                sequence=sequence,
+                at=at,
+            )
+        case Undoing():
+            yield Decision(
+                verb="undo",
+                gang=entry.gang,
+                code=entry.reason,
+                message=entry.message,
+                slots=entry.slots,
+                epoch=epoch,
+                sequence=sequence,
+                at=at,
+            )
+        case Close():
+            yield Decision(verb="close", gang=entry.gang, code=entry.outcome, epoch=epoch, sequence=sequence, at=at)
+        case Plan():
+            yield from _of_plan(entry, sequence=sequence, epoch=epoch, at=at)
+        case Withdrawing():
+            yield Decision(
+                verb="undo",
+                gang=entry.gang,
+                code=entry.reason,
+                message=f"the plan to make room for it is taken back: {entry.message or entry.reason}",
+                numbers={"plan": entry.plan},
+                epoch=epoch,
+                sequence=sequence,
+                at=at,
+            )
+        case _:
+            return
+
+
+def _of_plan(plan: Plan, *, sequence: Sequence, epoch: Sequence, at: float) -> Iterator[Decision]:
+    leaving = Counter(victim.gang for victim in plan.victims)
+    moved = {one.gang: one for one in plan.nominated if one.gang != plan.gang}
+    grace = max((victim.evict_after for victim in plan.victims), default=at) - at
+    for one in plan.nominated:
+        if one.gang == plan.gang:
+            yield Decision(
+                verb="nominate",
+                gang=plan.gang,
+                code=plan.cause,
+                message=plan.message or f"{count(len(plan.victims), 'pod')} of other jobs leave for it",
+                numbers={
+                    "pods": len(one.slots),
+                    "victims": len(plan.victims),
+                    "victim_gangs": len(leaving),
+                    "grace_seconds": round(max(0.0, grace), 3),
+                },
+                slots=one.slots,
+                epoch=epoch,
+                sequence=sequence,
+                at=at,
+            )
+    for gang, pods in leaving.items():
+        again = moved.get(gang)
+        first = min(victim.evict_after for victim in plan.victims if victim.gang == gang)
+        yield Decision(
+            verb="preempt" if again is None else "move",
+            gang=gang,
+            code=plan.cause,
+            message=f"{count(pods, 'pod')} of it {'leaves' if pods == 1 else 'leave'} for {plan.gang}"
+            + (f": {plan.message}" if plan.message else ""),
+            numbers={"pods": pods, "for": plan.gang, "grace_seconds": round(max(0.0, first - at), 3)},
+            slots=again.slots if again is not None else (),
+            epoch=epoch,
+            sequence=sequence,
+            at=at,
+        )

@@ -1,0 +1,120 @@
+"""Carries out what the leader's view calls for: Bindings, undos, and touches of victims whose plan is withdrawn.
+
+Every action has the token of its entry or of the leader, whichever is higher (rule C). Evictions under open plans are the
+preemptor's.
+"""
+
+from collections.abc import Callable
+from functools import partial
+
+from muster.decide.commitments import OpenEntry
+from muster.decide.settling import Steps
+from muster.model.instructions import Slot
+from muster.model.ledger import Victim
+from muster.model.nodes import CardMode
+from muster.model.units import Sequence, split_key
+from muster.scheduler.actions import Actions
+from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places, seen_in_state
+from muster.scheduler.book import Book, Deposed
+from muster.scheduler.card_watch import CardWatch
+from muster.scheduler.executor import DONE, Executor, Outcome, Result
+from muster.scheduler.reservations import Reservations
+from muster.scheduler.world import World
+
+
+class Carrying:
+    """The actions of one leadership."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        book: Book,
+        executor: Executor,
+        actions: Actions,
+        card_watch: CardWatch,
+        reservations: Reservations | None,
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+    ) -> None:
+        self._world = world
+        self._book = book
+        self._executor = executor
+        self._actions = actions
+        self._card_watch = card_watch
+        self._reservations = reservations
+        self._clock = clock
+        self._wall = wall
+
+    def act(self, steps: Steps) -> None:
+        """Start what is not under way yet."""
+        if self._reservations is not None:
+            self._reservations.tend(reserved_places(self._book.view, self._world), token=self._book.token)
+        self._card_watch.look(self._clock())
+        for entry, slot in may_bind_now(self._world, steps):
+            self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind, entry, slot))
+        for entry, slot in steps.undos:
+            self._actions.start("undo", (entry.sequence, slot.uid), partial(self._undo, entry, slot))
+        for entry, victim in steps.touches:
+            self._actions.start("touch", (entry.sequence, victim.uid), partial(self._touch, entry, victim))
+
+    def _token(self, entry: OpenEntry) -> Sequence:
+        return Sequence(max(entry.sequence, self._book.token))
+
+    async def _bind(self, entry: OpenEntry, slot: Slot) -> Result:
+        namespace, _ = split_key(entry.gang)
+        node = self._world.nodes.get(slot.node)
+        if self._book.deposed.is_set():
+            return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
+        if node is None or slot.node_uid not in {"", node.uid}:
+            return Result(outcome=Outcome.AGAIN, message=f"node {slot.node} is gone", retry_after=1.0)
+        reserved_uuid = ""
+        if node.card_mode is CardMode.RESERVED and slot.cards:
+            if self._reservations is None:
+                return Result(outcome=Outcome.REFUSED, message=f"node {slot.node}: cards cannot be reserved here")
+            reserved = await self._reservations.ready(node, slot.cards[0].index, token=self._book.token)
+            if isinstance(reserved, Result):
+                return reserved
+            reserved_uuid = reserved
+        result = await self._executor.bind(
+            namespace,
+            slot.pod,
+            uid=slot.uid,
+            node=slot.node,
+            token=self._token(entry),
+            annotations=annotations_of(slot, node, self._wall(), reserved_uuid=reserved_uuid),
+            known=seen_in_state(self._world.by_uid.get(slot.uid)),
+        )
+        return await self._judged(entry, result)
+
+    async def _judged(self, entry: OpenEntry, result: Result) -> Result:
+        """A newer fence is a newer entry's or leader's; when none stands, no LEDGER gave it and the pod cannot be bound."""
+        if result.outcome is not Outcome.SUPERSEDED:
+            return result
+        try:
+            await self._book.caught_up()
+        except Deposed:
+            return result
+        current = self._book.view.open.get(entry.gang)
+        if current is None or current.sequence != entry.sequence:
+            return result
+        return Result(outcome=Outcome.REFUSED, message=f"{result.message}, which no LEDGER gave")
+
+    async def _undo(self, entry: OpenEntry, slot: Slot) -> Result:
+        namespace, _ = split_key(entry.gang)
+        if self._book.deposed.is_set():
+            return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
+        return await self._executor.undo(namespace, slot.pod, uid=slot.uid, node=slot.node, token=self._token(entry))
+
+    async def _touch(self, entry: OpenEntry, victim: Victim) -> Result:
+        namespace, _ = split_key(victim.gang)
+        if self._book.deposed.is_set():
+            return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
+        touched = await self._executor.touch(
+            namespace,
+            victim.pod,
+            uid=victim.uid,
+            token=self._token(entry),
+            known=seen_in_state(self._world.by_uid.get(victim.uid)),
+        )
+        return touched if isinstance(touched, Result) else DONE
