@@ -40,6 +40,11 @@ SHAPES = (
     Shape(request=request(cpu=100), claims=("data",)),
     Shape(request=request(cpu=100), pod_terms=(APART,)),
 )
+MARKS = (
+    {},
+    {"muster.dev/min-runtime": "10m", "muster.dev/last-checkpoint": "60"},
+    {"volcano.sh/cooldown-time": "1h", "muster.dev/expected-duration": "nonsense"},
+)
 
 
 class Truth:
@@ -99,6 +104,8 @@ class Truth:
                 terminating=rng.random() < 0.2,
                 gated=rng.random() < 0.1,
                 nominated_node=rng.choice((None, "n1")),
+                started=rng.choice((before.started, before.started, 50.0, 70.0, None)),
+                annotations=rng.choice((before.annotations, *MARKS)),
                 resource_version=str(self._next()),
             )
         namespace, name = key.split("/")
@@ -113,6 +120,8 @@ class Truth:
             priority=rng.randrange(2),
             labels=rng.choice(({}, {"app": "x"}, {"app": "y", "other": "z"})),
             created=float(rng.randrange(3)),
+            annotations=rng.choice(MARKS),
+            active_deadline=rng.choice((0.0, 0.0, 500.0)),
             owner=Owner(api_version="v1", kind="Job", name="j", uid="w1"),
         )
 
@@ -150,6 +159,7 @@ class Truth:
             min_task_member=rng.choice(({}, {"ps": 1})),
             queue=rng.choice(("q1", "q2", "nowhere")),
             priority_class=rng.choice(("", "high")),
+            annotations=rng.choice(MARKS),
             owner=rng.choice((None, Owner(api_version="v1", kind="Job", name="j", uid=rng.choice(("w1", "w2"))))),
             terminating=rng.random() < 0.1,
             created=float(rng.randrange(3)),
@@ -163,7 +173,12 @@ class Truth:
     def _workload(self):
         uid = self.rng.choice(("w1", "w2"))
         return f"vcjob/a/{uid}", Workload(
-            kind="vcjob", namespace="a", name=uid, uid=uid, terminating=self.rng.random() < 0.4
+            kind="vcjob",
+            namespace="a",
+            name=uid,
+            uid=uid,
+            terminating=self.rng.random() < 0.4,
+            spec=self.rng.choice(({}, {"activeDeadlineSeconds": 300}, {"runningEstimate": "10m"})),
         )
 
     def _namespace(self):

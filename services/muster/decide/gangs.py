@@ -17,6 +17,7 @@ from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
 from muster.decide.subgroups import sub_groups
 from muster.decide.surroundings import Problem, Surroundings, with_volumes
+from muster.decide.timing import NO_LIMITS, Limits, limits_of_owner, owner_of, same_times, timing_of
 from muster.model.gangs import Gang, Member, MemberState, Role
 from muster.model.nodes import Node
 from muster.model.pods import Phase, Pod, Shape, TopologyWish, keeps_away
@@ -51,7 +52,9 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     groups = {group.key: group for group in podgroups}
     classes = {one.name: one for one in priority_classes}
     closing = {one.name for one in namespaces if one.terminating}
-    ending = {work.uid for work in workloads if work.terminating}
+    works = tuple(workloads)
+    ending = {work.uid for work in works if work.terminating}
+    limits = {work.uid: limits_of_owner(work) for work in works}
     all_pods = sorted(pods, key=lambda pod: (pod.created, pod.key, pod.uid))
     ours = [pod for pod in all_pods if pod.scheduler_name in policy.scheduler_names]
     around = surroundings or Surroundings()
@@ -81,7 +84,9 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
         mine = members.get(key, [])
         if group is None and not mine:
             continue
-        gang = gang_of(key, group, mine, promised, classes, policy=policy, closing=closing, ending=ending, seen=seen)
+        gang = gang_of(
+            key, group, mine, promised, classes, policy=policy, closing=closing, ending=ending, seen=seen, limits=limits
+        )
         used |= {member.uid for member in gang.members if member.state is MemberState.ASSUMED}
         gangs.append(gang)
     bound = {pod.uid: pod.node for pod in all_pods if pod.node is not None}
@@ -146,11 +151,12 @@ def same_member(before: Pod, after: Pod) -> bool:
         and before.annotations.get(PREEMPTABLE) == after.annotations.get(PREEMPTABLE)
         and before.labels == after.labels
         and before.shape == after.shape
+        and same_times(before, after)
     )
 
 
 def stands_alike(before: Pod, after: Pod) -> bool:
-    """Whether two states of a pod make the same member or occupant, and the same gang around it."""
+    """Whether two states of a pod make the same member or occupant, and the same gang around it but for when it started."""
     return (
         before.node == after.node
         and (before.phase is after.phase or not (before.finished or after.finished))
@@ -246,12 +252,13 @@ def gang_of(
     closing: set[str],
     ending: set[str],
     seen: Seen,
+    limits: Mapping[str, Limits],
     member: MakeMember | None = None,
 ) -> Gang:
     """The gang of a PodGroup and its pods, in the order of their creation; one of them may be missing.
 
-    ``closing`` are namespaces, ``ending`` the uids of workloads that are being deleted. ``member`` may be given by a caller that
-    keeps members of pods that did not change.
+    ``closing`` are namespaces, ``ending`` the uids of workloads that are being deleted, ``limits`` what workloads say of time, by
+    uid. ``member`` may be given by a caller that keeps members of pods that did not change.
     """
     made = _roles(group, pods, seen)
     make, asked, slice_of = member or member_of, seen.labelled.asked, made.slice_of
@@ -291,7 +298,14 @@ def gang_of(
         namespace=namespace,
         hold=str(hold),
         hold_message=message,
+        timing=timing_of(group, pods, limits_of(group, limits)),
+        owner=owner_of(group, pods),
     )
+
+
+def limits_of(group: PodGroup | None, limits: Mapping[str, Limits]) -> Limits:
+    """What the owner of a PodGroup says of time."""
+    return NO_LIMITS if group is None or group.owner is None else limits.get(group.owner.uid, NO_LIMITS)
 
 
 def bare_gang(pod: Pod, policy: Policy, seen: Seen) -> Gang:

@@ -19,6 +19,7 @@ from muster.decide.gangs import (
     bare_gang,
     gang_of,
     is_foreign,
+    limits_of,
     member_of,
     member_state,
     occupant_of,
@@ -30,6 +31,7 @@ from muster.decide.ordered import Ordered
 from muster.decide.promises import Promises
 from muster.decide.surroundings import Surroundings
 from muster.decide.terms import Terms
+from muster.decide.timing import NO_LIMITS, Limits, limits_of_owner, timing_of
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
 from muster.model.pods import Phase, Pod
@@ -74,6 +76,10 @@ class Join:
         self._workloads: dict[str, str] = {}
         """Uids of workloads that are being deleted, by their key."""
         self._ending: set[str] = set()
+        self._limits: dict[str, Limits] = {}
+        """What workloads say of time, by their uid; those that say something."""
+        self._uid_of: dict[str, str] = {}
+        """Uids of those, by their key."""
         self._around: dict[str, dict[str, Any]] = {
             "hypernode": {},
             "claim": {},
@@ -148,7 +154,7 @@ class Join:
         before = self._pods.get(key)
         if before is after:
             return
-        if before is not None and after is not None and stands_alike(before, after):
+        if before is not None and after is not None and before.started == after.started and stands_alike(before, after):
             self._pods[key] = self._by_uid[after.uid] = after
             gang = self._gang_key(after)
             if gang is not None:
@@ -234,6 +240,7 @@ class Join:
         self._dirty_gangs.add(key)
 
     def _change_workload(self, key: str, after: Workload | None) -> None:
+        self._change_limits(key, after)
         before = self._workloads.pop(key, None)
         uid = after.uid if after is not None and after.terminating else None
         if uid is not None:
@@ -244,6 +251,18 @@ class Join:
             if one is not None:
                 self._ending.discard(one) if one == before else self._ending.add(one)
                 self._dirty_gangs.update(self._owned.get(one, ()))
+
+    def _change_limits(self, key: str, after: Workload | None) -> None:
+        limits = limits_of_owner(after) if after is not None else NO_LIMITS
+        stood = self._uid_of.pop(key, None)
+        before = self._limits.pop(stood, NO_LIMITS) if stood is not None else NO_LIMITS
+        if after is not None and limits != NO_LIMITS:
+            self._limits[after.uid] = limits
+            self._uid_of[key] = after.uid
+        stands = self._uid_of.get(key)
+        if (limits, stands) != (before, stood):
+            for uid in (stood, stands):
+                self._dirty_gangs.update(self._owned.get(uid, ()) if uid is not None else ())
 
     def _change_namespace(self, key: str, after: Namespace | None) -> None:
         closes = after is not None and after.terminating
@@ -366,6 +385,7 @@ class Join:
             closing=self._closing,
             ending=self._ending,
             seen=self._seen,
+            limits=self._limits,
             member=self._member,
         )
         entry, leaving = self._promises.entries.get(key), self._promises.victims.get(key, frozenset())
@@ -386,7 +406,9 @@ class Join:
         for uid, pod in pods.items():
             at = position[uid]
             members[at] = self._member(pod, self._promises.holds.get(uid), None, members[at].slice)
-        self._put_gang(place, msgspec.structs.replace(gang, members=tuple(members)))
+        group = self._groups.get(key)
+        timing = timing_of(group, self._members[key].values(), limits_of(group, self._limits))
+        self._put_gang(place, msgspec.structs.replace(gang, members=tuple(members), timing=timing))
         return True
 
     @staticmethod

@@ -14,6 +14,7 @@ from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec, wi
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
 from muster.decide.projection.groups import limits_of
 from muster.decide.spelling import meant
+from muster.decide.timing import timing_problems
 from muster.model.policy import Policy
 from muster.model.quantity import QuantityError, to_units
 from muster.model.units import ONE_CARD
@@ -182,6 +183,7 @@ def _annotations(document: Mapping[str, Any]) -> Iterable[Finding]:
     template = ((document.get("spec") or {}).get("template") or {}) if isinstance(document.get("spec"), Mapping) else {}
     places.append(("spec.template.metadata.annotations", (template.get("metadata") or {}).get("annotations") or {}))
     for path, annotations in places:
+        yield from timing_problems(annotations, path=path)
         for name in annotations:
             if not name.startswith(PREFIXES) or name in ANNOTATIONS:
                 continue

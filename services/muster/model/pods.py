@@ -233,6 +233,8 @@ class Pod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unschedulable_message: str = ""
     devices: tuple[str, ...] = ()
     """Identifiers of the devices that its kubelet says it holds (UUIDs of cards, where the plugin names cards so)."""
+    active_deadline: float = 0.0
+    """Its activeDeadlineSeconds, 0 when it has none."""
 
     @property
     def key(self) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from muster.decide.assignment import is_expected
 from muster.decide.lifecycle.actions import PODGROUPS, PODS, Action, Patch, Tell, Waiting, merge_difference
 from muster.decide.lifecycle.vcjob import format_time
+from muster.decide.timing import timing_problems
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
 from muster.model.workloads import PodGroup
@@ -120,7 +121,22 @@ def reconcile_podgroup(
             resource_version=group.resource_version,
             status=True,
         ),
+        *(_bad_annotations(group) if group.status.get("phase") != phase else ()),
     )
+
+
+def _bad_annotations(group: PodGroup) -> Iterable[Tell]:
+    """Annotations about time that cannot be read count as none, and are told: with each new phase once."""
+    for problem in timing_problems(group.annotations, path="metadata.annotations"):
+        yield Tell(
+            kind=PODGROUPS,
+            namespace=group.namespace,
+            name=group.name,
+            uid=group.uid,
+            reason="InvalidAnnotation",
+            message=f"{problem.field}: {problem.message}; it counts as not given",
+            warning=True,
+        )
 
 
 def _condition(

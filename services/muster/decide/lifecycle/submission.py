@@ -27,6 +27,7 @@ from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError,
 from muster.decide.lifecycle.queues import queue_of
 from muster.decide.projection.metadata import TOPOLOGY_REQUIRED, kept_annotations
 from muster.decide.spelling import quantity_doubt
+from muster.decide.timing import timing_problems
 from muster.model.policy import Policy, Tenant
 from muster.model.quantity import parse_quantity
 from muster.model.topology import DIMENSION_KEYS, level_keys, level_name
@@ -427,6 +428,7 @@ def _document_problems(
         yield from unknown_fields(document, path="manifest")
     yield from (problem.under(prefix) for problem in metadata_problems(metadata, path="metadata"))
     annotations = metadata.get("annotations") or {}
+    yield from timing_problems(annotations, path=f"{prefix}metadata.annotations")
     if kind == VCJOBS:
         try:
             read = read_spec(spec)
@@ -451,6 +453,7 @@ def _document_problems(
             path = f"{prefix}spec.tasks[{number}].template"
             yield from template_problems(task.template, path=path, tenant=rights, policy=policy)
             yield from resource_problems(task.template, path=f"{path}.", policy=policy)
+            yield from timing_problems(_marks_of(task.template), path=f"{path}.metadata.annotations")
         classes = {read.priority_class_name, *(_class_of(task.template) for task in read.tasks)}
         written = read.queue
     else:
@@ -468,7 +471,8 @@ def _document_problems(
         yield from (problem.under(f"{prefix}spec.template.") for problem in normal.problems)
         yield from template_problems(template, path=f"{prefix}spec.template", tenant=rights, policy=policy)
         yield from resource_problems(template, path=f"{prefix}spec.template.", policy=policy)
-        marks = (template.get("metadata") or {}).get("annotations") or {}
+        marks = _marks_of(template)
+        yield from timing_problems(marks, path=f"{prefix}spec.template.metadata.annotations")
         try:
             minimum = minimum_of(annotations, marks)
         except MinimumError as error:
@@ -510,6 +514,10 @@ def _queue_problems(name: str, *, field: str, rights: Tenant, cluster: Cluster) 
         yield Problem(field=field, value=name, message=f"this queue is {queue.state.value}; it takes no new jobs")
     elif any(other.parent == name for other in cluster.queues.values()):
         yield Problem(field=field, value=name, message="this queue has queues below it; name one of those")
+
+
+def _marks_of(template: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (template.get("metadata") or {}).get("annotations") or {}
 
 
 def _class_of(template: Mapping[str, Any]) -> str:

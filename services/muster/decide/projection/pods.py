@@ -67,6 +67,7 @@ def project_pod(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)) 
         unschedulable_reason=reason,
         unschedulable_message=message,
         devices=_devices(status.container_statuses),
+        active_deadline=float(spec.active_deadline_seconds or 0),
     )
 
 
