@@ -13,9 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muster.decide.fleet import Fleet, Ints
+from muster.decide.fleet import Fleet, Ints, Mask
 
 Values = npt.NDArray[Any]
+MANY_PARTS = 8
+"""When more than one row in so many moved, all are gathered again."""
 
 
 class Numbers(NamedTuple):
@@ -41,6 +43,9 @@ class Looks:
         self._looks = Numbers(*(array[first].copy() for array in numbers))
         self._size = first.size
         self._tables: dict[object, tuple[int, Values]] = {}
+        self._moved: list[int] = []
+        """Rows in the order in which they came to another look."""
+        self._by_row: dict[object, tuple[int, Values]] = {}
 
     def _key(self, row: int) -> tuple[int, int, bytes]:
         return self._kind[row], int(self._numbers.whole_free[row]), self._numbers.free[row].tobytes()
@@ -60,6 +65,7 @@ class Looks:
                 look = known[key] = self._size + len(new)
                 new.append(row)
             self.of_row[row] = look
+        self._moved += rows
         if new:
             self._add(new)
 
@@ -76,15 +82,28 @@ class Looks:
             mine[self._size : needed] = theirs[rows]
         self._size = needed
 
-    def values(self, key: object, compute: Callable[[Numbers], Values]) -> Values:
-        """The value of every row, as ``compute`` gives it for looks; ``key`` says which value it is."""
+    def values(self, key: object, compute: Callable[[Numbers], Values], rows: Mask | None = None) -> Values:
+        """The value of every row, as ``compute`` gives it for looks; 0 outside ``rows``. ``key`` says which value it is."""
         done, table = self._tables.get(key, (0, None))
         if done < self._size:
             fresh = compute(Numbers(*(array[done : self._size] for array in self._looks)))
             table = fresh if table is None else np.concatenate([table, fresh])
             self._tables[key] = self._size, table
         assert table is not None
-        return np.asarray(table[self.of_row])
+        at, found = self._by_row.get(key, (-1, None))
+        now = len(self._moved)
+        if at == now and found is not None:
+            return found
+        if found is None or (now - at) * MANY_PARTS > self.of_row.size:
+            found = table[self.of_row] if rows is None else np.where(rows, table[self.of_row], 0)
+        else:
+            # Whoever was given the last answer keeps it as it was.
+            found = found.copy()
+            moved = self._moved[at:]
+            fresh = table[self.of_row[moved]]
+            found[moved] = fresh if rows is None else np.where(rows[moved], fresh, 0)
+        self._by_row[key] = now, found
+        return found
 
 
 def _kinds(fleet: Fleet) -> Ints:

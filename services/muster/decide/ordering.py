@@ -16,7 +16,7 @@ from muster.decide.shares import Amounts, Tree
 from muster.model.gangs import Gang
 from muster.model.units import GangKey, QueueName
 
-INFINITE = Fraction(10**12)
+INFINITE = 10**12
 
 
 def gang_key_order(gang: Gang) -> tuple[int, float, int, str]:
@@ -24,11 +24,34 @@ def gang_key_order(gang: Gang) -> tuple[int, float, int, str]:
     return -gang.priority, gang.submitted, gang.order, gang.key
 
 
+class Ratio:
+    """Usage over share as it stands, above and below the line: compared exactly, never divided."""
+
+    __slots__ = ("above", "below")
+
+    def __init__(self, above: int, below: int) -> None:
+        """``below`` is more than 0."""
+        self.above = above
+        self.below = below
+
+    def __lt__(self, other: "Ratio") -> bool:
+        """By value."""
+        return self.above * other.below < other.above * self.below
+
+    def __eq__(self, other: object) -> bool:
+        """By value."""
+        return isinstance(other, Ratio) and self.above * other.below == other.above * self.below
+
+    def __hash__(self) -> int:
+        """Of the value."""
+        return hash(Fraction(self.above, self.below))
+
+
 class QueueRank(NamedTuple):
     """How a queue stands among its siblings; the smallest goes first."""
 
     over: bool
-    ratio: Fraction
+    ratio: Ratio
     priority: int
     head: tuple[float, int, str]
     name: QueueName
@@ -95,20 +118,25 @@ class Line:
         return result
 
 
-def standing(tree: Tree, name: QueueName, charge: Mapping[str, int]) -> tuple[bool, Fraction]:
+def standing(tree: Tree, name: QueueName, charge: Mapping[str, int]) -> tuple[bool, Ratio]:
     """Whether the queue would be over its share with this charge, and its usage over share now (the dominant resource).
 
     Only resources that the queue's shares govern count, and "over" is judged only in those that must be taken.
     """
     over = False
-    ratio = Fraction(0)
-    usage, shares = tree.usage[name], tree.shares.get(name, {})
-    for resource, share in shares.items():
+    above, below = 0, 1
+    usage = tree.usage[name]
+    for resource, share in tree.shares.get(name, {}).items():
+        used, asked = usage.get(resource, 0), charge.get(resource, 0)
+        if not used and not asked:
+            continue
         if not tree.governed(name, resource):
             continue
-        used = usage.get(resource, 0)
-        if charge.get(resource, 0) and used + charge[resource] > share:
+        whole, parts = share.numerator, share.denominator
+        if asked and (used + asked) * parts > whole:
             over = True
         if used:
-            ratio = max(ratio, used / share if share else INFINITE)
-    return over, ratio
+            mine, under = (used * parts, whole) if whole else (INFINITE, 1)
+            if mine * below > above * under:
+                above, below = mine, under
+    return over, Ratio(above, below)

@@ -203,12 +203,17 @@ class Room:
             numbers = Numbers(self.free, fleet.total, self.whole_free, fleet.allocatable_cards)
             self.looks = Looks(fleet, numbers, len(self.changed))
 
-    def by_look(self, key: object, compute: Callable[[Numbers], Values]) -> Values | None:
-        """A value that depends on a node's numbers alone, by row; None when nobody looks at them."""
+    def by_look(
+        self, key: object, compute: Callable[[Numbers], Values], rows: Mask | None = None
+    ) -> Values | None:
+        """A value that depends on a node's numbers alone, by row, 0 outside ``rows``; None when nobody looks at them.
+
+        ``key`` says which value of which rows it is.
+        """
         if self.looks is None:
             return None
         self.looks.follow(self.changed)
-        return self.looks.values(key, compute)
+        return self.looks.values(key, compute, rows)
 
     def as_of(self, mark: int) -> "Room":
         """A room of its own, as this one was at the mark."""

@@ -273,9 +273,8 @@ def _fits_by_look(room: Room, shape: Shape) -> Ints | None:
     """The same for pods that only numbers limit, where nodes that look alike are judged once; None where they are not."""
     vector = room.fleet.vector(shape.request)
     assert vector is not None
-    cards = shape.request.cards
-    amounts = room.by_look(("fits", shape.request), lambda numbers: _pods_in(numbers, vector, cards))
-    return None if amounts is None else np.where(admission(room.fleet, shape).rows, amounts, 0)
+    cards, rows = shape.request.cards, admission(room.fleet, shape).rows
+    return room.by_look(("fits", shape), lambda numbers: _pods_in(numbers, vector, cards), rows)
 
 
 def _pods_in(numbers: Numbers, vector: Ints, cards: int) -> Ints:

@@ -215,11 +215,11 @@ class Greedy:
         wanted = np.asarray(counts, dtype=np.int64)[:, None]
         holds = (sums >= wanted).all(axis=0) & (sums.sum(axis=0) >= total)
         chosen = np.flatnonzero(holds)
-        left = sums - wanted
-        sign = -1 if roomiest else 1
-        return sorted(
-            chosen.tolist(), key=lambda code: (code not in near, *(sign * int(value) for value in left[:, code]), code)
-        )
+        left = (sums - wanted)[:, chosen]
+        if roomiest:
+            left = -left
+        far = np.array([code not in near for code in chosen.tolist()], dtype=np.bool_) if near else np.zeros(chosen.size)
+        return chosen[np.lexsort((chosen, *left[::-1], far))].tolist()
 
     def _fill(self, ask: Ask, order: Sequence[int], rows: Mask | None, cluster: Ints | None) -> list[Landed] | None:
         landed: list[Landed] = []
@@ -337,7 +337,9 @@ class Greedy:
         taken = []
         for row in rows:
             here = min(count, int(fits[row]))
-            taken += [Landed(number, row, cards) for cards in self.room.whole_cards_each(row, shape.request.cards, here)]
+            taken += [
+                Landed(number, row, cards) for cards in self.room.whole_cards_each(row, shape.request.cards, here)
+            ]
             count -= here
             if not count:
                 break

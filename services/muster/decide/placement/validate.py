@@ -34,6 +34,8 @@ class _Use:
         self.users: dict[CardIndex, int] = defaultdict(int)
         self.nameless = 0
         self.ports: list[tuple[str, int, str]] = []
+        self.offers = {"cpu": node.cpu, "memory": node.memory, "pods": node.max_pods, **dict(node.extended)}
+        self.cards = {card.index: card for card in node.cards}
 
     def add(self, request: Request, cards: Sequence[CardUse], ports: Sequence[tuple[str, int, str]] = ()) -> None:
         self.amounts["cpu"] += request.cpu
@@ -49,10 +51,6 @@ class _Use:
         if not cards:
             self.nameless += request.cards or (request.share.count if request.share else 0)
         self.ports += ports
-
-    def offers(self) -> dict[str, int]:
-        node = self.node
-        return {"cpu": node.cpu, "memory": node.memory, "pods": node.max_pods, **dict(node.extended)}
 
 
 def validate(
@@ -73,7 +71,8 @@ def validate(
     gangs = {gang.key: gang for gang in snapshot.gangs}
     if not places:
         return problems
-    used = {slot.node: _Use(nodes[slot.node]) for place in places for slot in place.slots if slot.node in nodes}
+    named = {slot.node for place in places for slot in place.slots}
+    used = {name: _Use(nodes[name]) for name in named if name in nodes}
     domains = domains or Domains(nodes, levels, snapshot.hypernodes)
     standing = recount or Recount()
     standing.follow(snapshot)
@@ -102,11 +101,15 @@ def validate(
                 continue
             seen.add(slot.uid)
             shape = shapes[member.role]
-            problems += [f"{slot.pod} on {node.name}: {text}" for text in _refuses(node, shape)]
-            problems += [f"{slot.pod} on {node.name}: {text}" for text in _cards_wrong(node, shape.request, slot.cards)]
-            problems += [f"{slot.pod} on {node.name}: {text}" for text in _too_much(used[node.name], shape, slot)]
-            used[node.name].add(shape.request, slot.cards, shape.host_ports)
-            touched |= {(node.name, use.index) for use in slot.cards}
+            use = used[node.name]
+            wrong = [
+                *_refuses(node, shape),
+                *_cards_wrong(use, shape.request, slot.cards),
+                *_too_much(use, shape, slot),
+            ]
+            problems += [f"{slot.pod} on {node.name}: {text}" for text in wrong]
+            use.add(shape.request, slot.cards, shape.host_ports)
+            touched.update((node.name, one.index) for one in slot.cards)
             charge(queue_use[gang.queue], shape.request, slot.cards, node)
             charge(added[gang.queue], shape.request, slot.cards, node)
         problems += _minimums(gang, place)
@@ -128,12 +131,14 @@ def _refuses(node: Node, shape: Shape) -> list[str]:
     problems = []
     if not node.ready or node.terminating:
         problems.append("the node is not ready")
-    if any(node.labels.get(key) != value for key, value in shape.node_selector):
+    if shape.node_selector and any(node.labels.get(key) != value for key, value in shape.node_selector):
         problems.append("nodeSelector does not match")
     if shape.required_nodes and not _one_holds(node, shape.required_nodes):
         problems.append("required node affinity does not match")
     if not all(_one_holds(node, terms) for terms in shape.volume_nodes):
         problems.append("a volume of it cannot be reached from here")
+    if not node.taints and not node.unschedulable:
+        return problems
     taints = list(node.taints)
     if node.unschedulable:
         taints.append(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"))
@@ -181,8 +186,8 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.key == taint.key and toleration.value == taint.value
 
 
-def _cards_wrong(node: Node, request: Request, cards: Sequence[CardUse]) -> list[str]:
-    known = {card.index: card for card in node.cards}
+def _cards_wrong(on: _Use, request: Request, cards: Sequence[CardUse]) -> list[str]:
+    node, known = on.node, on.cards
     if request.share is not None:
         if node.card_mode not in {CardMode.VOLCANO, CardMode.RESERVED}:
             return ["a share on a node that gives out whole cards only"]
@@ -213,16 +218,18 @@ def _cards_wrong(node: Node, request: Request, cards: Sequence[CardUse]) -> list
 
 
 def _too_much(use: _Use, shape: Shape, slot: Slot) -> list[str]:
-    request, offers = shape.request, use.offers()
+    request, offers = shape.request, use.offers
     asked = {"cpu": request.cpu, "memory": request.memory, "pods": 1, **dict(request.extended)}
     problems = [
         f"{name}: {amount} asked, {offers.get(name, 0) - use.amounts[name]} free"
         for name, amount in asked.items()
         if amount > 0 and use.amounts[name] + amount > offers.get(name, 0)
     ]
-    touched = {index for index, users in use.users.items() if users} | {one.index for one in slot.cards}
+    touched = use.users.keys() | {one.index for one in slot.cards}
     if slot.cards and len(touched) + use.nameless > use.node.allocatable_cards:
         problems.append(f"{len(touched) + use.nameless} cards in use, {use.node.allocatable_cards} offered")
+    if not shape.host_ports:
+        return problems
     anywhere = {"", "0.0.0.0", "::"}  # noqa: S104 - compared, not bound
     problems += [
         f"host port {port[1]} is taken"
@@ -237,7 +244,7 @@ def _card_over(use: _Use, index: CardIndex) -> list[str]:
     """What is wrong with a card that the plan uses; a card it leaves alone is not the plan's doing."""
     problems = []
     name = use.node.name
-    size = {card.index: card.memory_mib for card in use.node.cards}.get(index)
+    size = use.cards[index].memory_mib if index in use.cards else None
     if use.whole[index] and use.users[index] > 1:
         problems.append(f"{name}: card {index} is held whole and shared")
     if use.core[index] > 100:

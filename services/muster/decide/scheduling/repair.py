@@ -10,7 +10,7 @@ the best so far. The best answer stays.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 
 from muster.decide.asks import Ask
@@ -22,6 +22,7 @@ from muster.decide.placement.solver import Solve
 from muster.decide.scheduling.batches import solve_batch
 from muster.decide.scheduling.state import Round, Saved, alike, least_charge
 from muster.decide.shares import Amounts, total_of
+from muster.model.pods import Shape
 from muster.model.policy import Solver
 from muster.model.units import GangKey, QueueName
 
@@ -172,24 +173,49 @@ class Problem:
         score = self.score(best)
         kinds = {ask.gang.key: alike(ask) for ask in self.asks}
         numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds.values()))}
-        ages = {ask.gang.key: age for age, ask in enumerate(self.asks)}
         for sign in (-1, 1):
-            self.work.reset()
-
-            def turn(ask: Ask, sign: int = sign) -> tuple[object, ...]:
-                key = ask.gang.key
-                tier = tuple(-part for part in self.tier[key])
-                # Equal gangs of equal size follow each other, so that they are placed together.
-                return key not in self.fixed, tier, sign * self.size[key], numbers[kinds[key]], ages[key]
-
-            for _, run in groupby(
-                sorted(self.asks, key=turn), key=lambda one: (kinds[one.gang.key] or one.gang.key, turn(one)[:3])
-            ):
-                self.work.admit_alike(list(run))
-            tried = self.work.save()
-            if self._keeps_rules(tried) and self.score(tried) > score:
+            # Equal gangs of equal size follow each other, so that they are placed together.
+            turns = [
+                (
+                    (
+                        ask.gang.key not in self.fixed,
+                        tuple(-part for part in self.tier[ask.gang.key]),
+                        sign * self.size[ask.gang.key],
+                        numbers[kinds[ask.gang.key]],
+                    ),
+                    age,
+                )
+                for age, ask in enumerate(self.asks)
+            ]
+            tried = self._in_turn(sorted(turns), kinds, score)
+            if tried is not None and self._keeps_rules(tried) and self.score(tried) > score:
                 best, score = tried, self.score(tried)
         return best
+
+    def _in_turn(
+        self, turns: Sequence[tuple[object, int]], kinds: Mapping[GangKey, Shape | None], score: Score
+    ) -> Saved | None:
+        """What the greedy places in this order; None as soon as it can end neither above the score nor within the rules."""
+        self.work.reset()
+        tiers = sorted(set(self.tier.values()), reverse=True)
+        possible = dict.fromkeys(tiers, 0)
+        for key, value in self.value.items():
+            possible[self.tier[key]] += value
+        for _, run in groupby(turns, key=lambda one: one[0]):
+            asks = [self.asks[age] for _, age in run]
+            if kinds[asks[0].gang.key] is not None:
+                self.work.admit_alike(asks)
+            else:
+                for ask in asks:
+                    self.work.admit(ask)
+            lost = [ask.gang.key for ask in asks if ask.gang.key not in self.work.landed]
+            if not self.fixed.isdisjoint(lost):
+                return None
+            for key in lost:
+                possible[self.tier[key]] -= self.value[key]
+            if lost and tuple(possible[tier] for tier in tiers) < score[:-1]:
+                return None
+        return self.work.save()
 
     def exact(self, best: Saved, policy: Solver, solve: Solve) -> Saved:
         """The exact model, tier by tier from the highest that has a failed gang; what a pass admitted stays."""

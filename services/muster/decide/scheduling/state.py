@@ -8,7 +8,7 @@ from muster.decide.fleet import PODS, Mask
 from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Pod, Room
-from muster.decide.shares import Amounts, Tree, add, charge_at, smallest_charge
+from muster.decide.shares import Amounts, Tree, add, base_charge, charge_at, smallest_charge
 from muster.model.pods import Shape, TopologyWish
 from muster.model.policy import Packing
 from muster.model.units import GangKey, QueueName
@@ -66,6 +66,10 @@ class Round:
             self.room.look_at()
         if self.tree.forbids(gang.queue, least_charge(self.room, ask)):
             return False
+        if alike(ask) is not None:
+            one = self.greedy().alike(ask.roles[0], 1)
+            # It is charged what it was asked above.
+            return bool(one) and self.keep(ask, one)
         # What the queue may not pay for may be had for less: shares of larger cards, other roles up to the gang's minimum.
         has_share = any(role.shape.request.share is not None for role in ask.roles)
         open_choice = len(ask.roles) > 1 and ask.need > sum(role.need for role in ask.roles)
@@ -165,8 +169,15 @@ class Round:
         """What the queue is charged for these pods."""
         charge: Amounts = {}
         fleet = self.room.fleet
+        counts: dict[int, int] = {}
         for one in landed:
-            add(charge, charge_at(fleet, ask.roles[one.role].shape.request, fleet.names[one.row], one.cards))
+            request = ask.roles[one.role].shape.request
+            if request.share is None:
+                counts[one.role] = counts.get(one.role, 0) + 1
+            else:
+                add(charge, charge_at(fleet, request, fleet.names[one.row], one.cards))
+        for role, count in counts.items():
+            add(charge, base_charge(ask.roles[role].shape.request), count)
         return charge
 
 
@@ -194,12 +205,17 @@ def least_charge(room: Room, ask: Ask) -> Amounts:
         if role.need:
             add(charge, smallest_charge(fleet, role.shape.request), role.need)
             rest -= role.need
+    if rest <= 0:
+        return charge
     spare = [
         (smallest_charge(fleet, role.shape.request), len(role.waiting) - role.need)
         for role in ask.roles
         if len(role.waiting) > role.need
     ]
-    if rest > 0 and spare:
+    if len(spare) == 1:
+        add(charge, spare[0][0], min(rest, spare[0][1]))
+        return charge
+    if spare:
         for resource in sorted({name for one, _ in spare for name in one}):
             cheapest = sorted((one.get(resource, 0), pods) for one, pods in spare)
             charge[resource] = charge.get(resource, 0) + _sum_of_first(cheapest, rest)
