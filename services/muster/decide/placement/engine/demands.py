@@ -16,7 +16,7 @@ from muster.decide.placement.engine.profile import slot_size, tellable
 from muster.decide.placement.exact import Item
 from muster.decide.placement.greedy import Landed
 from muster.decide.room import Room
-from muster.decide.topology import resolve
+from muster.decide.topology import Wish, resolve
 from muster.model.pods import Shape
 from muster.model.topology import NODE_NAMES
 from muster.model.units import GangKey, NodeName
@@ -114,56 +114,71 @@ def can_be_told(room: Room, ask: Ask, ordinary: frozenset[Shape]) -> bool:
     return True
 
 
-def demands_of(
-    room: Room,
-    items: Sequence[Item],
-    *,
-    ordinary: frozenset[Shape],
-    landed: Mapping[GangKey, Sequence[Landed]],
-    aside: frozenset[GangKey],
-) -> Demands:
-    """Sort the items into entries, bags and those that stand aside."""
+class Told(NamedTuple):
+    """What slots know of a gang; nothing (``parts`` empty) of one that stands aside."""
+
+    item: Item
+    parts: tuple[Part, ...]
+    minimum: int
+    wish: Wish
+    followers: tuple[tuple[int, int], ...]
+
+    @property
+    def wished(self) -> bool:
+        """Whether it matters where, or how many of which role: it is an entry."""
+        return (
+            self.wish.required is not None
+            or self.wish.preferred is not None
+            or any(
+                part.required is not None or part.preferred is not None or part.least != part.most
+                for part in self.parts
+            )
+        )
+
+
+def told_of(
+    room: Room, item: Item, *, ordinary: frozenset[Shape], landed: Mapping[GangKey, Sequence[Landed]]
+) -> Told:
+    """A gang in slots."""
+    ask = item.ask
+    if not can_be_told(room, ask, ordinary):
+        return Told(item, (), 0, Wish(), ())
+    parts, followers = _parts(room, ask, landed.get(ask.gang.key))
+    minimum = ask.minimum - sum(count for _, count in followers)
+    if not minimum:
+        return Told(item, (), 0, Wish(), ())  # its minimum needs no card
+    return Told(item, _tightened(parts, minimum), minimum, resolve(room.fleet, ask.gang.topology), followers)
+
+
+def demands_of(told: Iterable[Told], aside: frozenset[GangKey]) -> Demands:
+    """Sort the gangs into entries, bags and those that stand aside."""
+    told = list(told)
     entries: list[Entry] = []
     apart: list[Item] = []
-    alike: dict[object, list[tuple[Item, tuple[Part, ...], tuple[tuple[int, int], ...]]]] = defaultdict(list)
-    for item in items:
-        ask = item.ask
-        if ask.gang.key in aside or not can_be_told(room, ask, ordinary):
+    alike: dict[object, list[Told]] = defaultdict(list)
+    for one in told:
+        item, gang = one.item, one.item.ask.gang
+        if not one.parts or gang.key in aside:
             apart.append(item)
-            continue
-        wish = resolve(room.fleet, ask.gang.topology)
-        wished = wish.required is not None or wish.preferred is not None
-        parts, followers = _parts(room, ask, landed.get(ask.gang.key))
-        minimum = ask.minimum - sum(count for _, count in followers)
-        if not parts or not minimum:
-            apart.append(item)  # its minimum needs no card
-            continue
-        parts = _tightened(parts, minimum)
-        wished = wished or any(part.required is not None or part.preferred is not None for part in parts)
-        if wished or any(part.least != part.most for part in parts):
-            entries.append(Entry(item, parts, minimum, wish.required, wish.preferred, followers))
-        else:
-            key: object = (
-                ask.gang.queue,
-                ask.gang.priority,
-                ask.gang.broken,
-                parts,
-                followers,
-                item.value.bit_length(),
+        elif one.wished:
+            entries.append(
+                Entry(item, one.parts, one.minimum, one.wish.required, one.wish.preferred, one.followers)
             )
-            if len(items) <= BAGS_FROM:
-                key = ask.gang.key
-            alike[key].append((item, parts, followers))
+        elif len(told) <= BAGS_FROM:
+            alike[gang.key].append(one)
+        else:
+            worth = item.value.bit_length()
+            alike[gang.queue, gang.priority, gang.broken, one.parts, one.followers, worth].append(one)
     bags = []
     for same in alike.values():
-        inside = sorted(same, key=lambda one: (not one[0].fixed, -one[0].value))
+        inside = sorted(same, key=lambda one: (not one.item.fixed, -one.item.value))
         bags.append(
             Bag(
-                items=tuple(item for item, _, _ in inside),
-                parts=inside[0][1],
-                fixed=sum(item.fixed for item, _, _ in inside),
-                value=min(item.value for item, _, _ in inside),
-                followers=inside[0][2],
+                items=tuple(one.item for one in inside),
+                parts=inside[0].parts,
+                fixed=sum(one.item.fixed for one in inside),
+                value=min(one.item.value for one in inside),
+                followers=inside[0].followers,
             )
         )
     return Demands(tuple(entries), tuple(bags), tuple(apart))

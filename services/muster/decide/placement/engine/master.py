@@ -38,6 +38,8 @@ class Region(NamedTuple):
     most_domains: int = 0
     """Domains that each entry looks at; 0: all."""
     turn: int = 0
+    most_variables: int = 0
+    """With more pod variables than this (0: no matter) the problem will not be built: it need not be thought through."""
 
 
 class Heap(NamedTuple):
@@ -61,6 +63,8 @@ class Master:
         self._moving = self._scope()
         self._constant = self._constants()
         self._choices = self._choose()
+        self._number_of: Ints = np.zeros(0, dtype=np.int64)
+        """By pool: its heap; one too many outside."""
         self._heaps = self._merge()
         self._heap_of = {pool: number for number, heap in enumerate(self._heaps) for pool in heap.pools}
         self._loads: list[dict[int, list[tuple[int, int]]]] = [defaultdict(list) for _ in self._heaps]
@@ -95,6 +99,7 @@ class Master:
     def _choose(self) -> dict[int, Choice]:
         left = free_slots(self.batch, self._constant)
         choices = {}
+        named = 0
         for number in self._moving:
             entry = self.batch.demands.entries[number]
             now = {pool for _, pool in self.plan.placed.get(number, {})}
@@ -109,29 +114,42 @@ class Master:
             )
             if choice is not None:
                 choices[number] = choice
+                named += len(choice.pools) * len(entry.parts)
+            if 0 < self.region.most_variables < named:
+                break
         return choices
 
     def _merge(self) -> list[Heap]:
         pools, inside = self.batch.pools, self.region.pools
-        named = {pool for choice in self._choices.values() for pool in choice.pools}
-        groups: dict[object, list[int]] = {}
+        alone = np.zeros(pools.total, dtype=np.bool_)
+        alone[[pool for choice in self._choices.values() for pool in choice.pools]] = True
+        for constant in self._constant.values():
+            # Pods that stay belong to their own pool: merged, they would count as if they could move.
+            alone |= constant > 0
+        groups: dict[int, list[int]] = {}
         for pool in np.flatnonzero(inside).tolist():
-            key: object = pool
-            if pool not in named and not any(constant[pool] for constant in self._constant.values()):
-                # Pods that stay belong to their own pool: merged, they would count as if they could move.
-                masks = tuple(bool(mask[pool]) for mask in pools.masks.values())
-                key = (masks, bool(pools.untouched[pool]), int(pools.width[pool]))
-            groups.setdefault(key, []).append(pool)
+            groups.setdefault(-pool - 1 if alone[pool] else int(pools.alike[pool]), []).append(pool)
+        numbers = np.full(pools.total, len(groups), dtype=np.int64)
+        for number, group in enumerate(groups.values()):
+            numbers[group] = number
+        slots = {size: self._by_heap(slots, numbers, len(groups)).tolist() for size, slots in pools.slots.items()}
+        nodes = self._by_heap(pools.nodes, numbers, len(groups)).tolist()
+        self._number_of = numbers
         return [
             Heap(
                 tuple(group),
-                {size: int(slots[group].sum()) for size, slots in pools.slots.items()},
+                {size: each[number] for size, each in slots.items()},
                 bool(pools.untouched[group[0]]),
                 int(pools.width[group[0]]),
-                int(pools.nodes[group].sum()),
+                nodes[number],
             )
-            for group in groups.values()
+            for number, group in enumerate(groups.values())
         ]
+
+    @staticmethod
+    def _by_heap(amounts: Ints, numbers: Ints, count: int) -> Ints:
+        """Amounts by pool as sums by heap."""
+        return np.bincount(numbers, weights=amounts, minlength=count + 1)[:count].astype(np.int64)
 
     @property
     def variables(self) -> int:
@@ -180,8 +198,12 @@ class Master:
         for number, choice in self._choices.items():
             self._entry(number, self.batch.demands.entries[number], choice)
         self._free_pods()
+        constants = {
+            size: self._by_heap(pods, self._number_of, len(self._heaps)).tolist()
+            for size, pods in self._constant.items()
+        }
         for number, heap in enumerate(self._heaps):
-            self._capacity(number, heap)
+            self._capacity(number, heap, {size: pods[number] for size, pods in constants.items()})
         self._limits()
         model = self.model
         weight = self.weight = 1 + sum(model.bounds[variable][1] for variable in self._minor)
@@ -253,27 +275,27 @@ class Master:
         settled: dict[Kind, int] = defaultdict(int)
         inside = {kind: int(flow[self.region.pools].sum()) for kind, flow in plan.flows.items()}
         for number, bag in enumerate(batch.demands.bags):
-            kinds: dict[Kind, int] = defaultdict(int)
-            for part in bag.parts:
-                kinds[batch.kind(part)] += part.most
+            kinds = batch.kinds[number]
             now = plan.admitted[number]
             most = len(bag.items) if number in gaining else now
-            least = now - min(now - bag.fixed, *(inside[kind] // count for kind, count in kinds.items()))
+            least = now - min(now - bag.fixed, *(inside[kind] // count for kind, count in kinds))
             if most > least:
                 variable = self._bags[number] = model.variable(most, least=least, hint=now)
-                for kind, count in kinds.items():
+                for kind, count in kinds:
                     needs[kind].append((variable, count))
             else:
-                for kind, count in kinds.items():
+                for kind, count in kinds:
                     settled[kind] += count * now
+        first = np.array([heap.pools[0] for heap in self._heaps], dtype=np.int64)
         for kind, flow in plan.flows.items():
             if not inside[kind] and kind not in needs:
                 continue
-            mask, terms = batch.pools.masks[kind.mask], []
-            for number, heap in enumerate(self._heaps):
-                slots = heap.slots[kind.size]
-                if slots and mask[heap.pools[0]]:
-                    variable = model.variable(slots, hint=int(flow[list(heap.pools)].sum()))
+            terms = []
+            hints = self._by_heap(flow, self._number_of, len(self._heaps)).tolist()
+            for number in np.flatnonzero(batch.pools.masks[kind.mask][first]).tolist():
+                slots = self._heaps[number].slots[kind.size]
+                if slots:
+                    variable = model.variable(slots, hint=hints[number])
                     terms.append((variable, 1))
                     self._loads[number][kind.size].append((variable, 1))
                     self._flows.setdefault(kind, []).append((number, variable))
@@ -281,12 +303,11 @@ class Master:
             need = settled[kind] - outside
             model.row([*terms, *((var, -count) for var, count in needs[kind])], least=need, most=need)
 
-    def _capacity(self, number: int, heap: Heap) -> None:
+    def _capacity(self, number: int, heap: Heap, constant: dict[int, int]) -> None:
         model, loads = self.model, self._loads[number]
         sizes = self.batch.pools.sizes
         if not any(loads.values()):
             return
-        constant = {size: int(self._constant[size][list(heap.pools)].sum()) for size in sizes}
         opened = -1
         if heap.untouched:
             hints = {size: sum(model.hints[var] for var, _ in loads[size]) + constant[size] for size in sizes}

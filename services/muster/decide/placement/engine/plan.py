@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.fleet import Ints, Mask
-from muster.decide.placement.engine.demands import Bag, Demands, Entry, Kind, Part, demands_of, levels_wished
+from muster.decide.placement.engine.demands import Bag, Demands, Entry, Kind, Part, demands_of, levels_wished, told_of
 from muster.decide.placement.engine.profile import Pools, effective, ordinary, pools_of, slot_size, tellable
 from muster.decide.placement.exact import Item, Limit
 from muster.decide.placement.greedy import Landed
@@ -61,20 +61,20 @@ class Batch:
         self.charges = charges
         shapes = _shapes(items)
         self.ordinary, self.amounts = ordinary(room, shapes)
+        told = [told_of(room, item, ordinary=self.ordinary, landed=landed) for item in items]
         aside: frozenset[GangKey] = frozenset()
-        self.demands = self._demands(items, aside)
+        self.demands = demands_of(told, aside)
         self._take_aside(frozenset())
         while spilled := self._spilled():
             aside |= spilled
-            self.demands = self._demands(items, aside)
+            self.demands = demands_of(told, aside)
             self._take_aside(spilled)
         kept = [shape for shape in shapes if shape in self.ordinary]
         asks = [entry.item.ask for entry in self.demands.entries]
         self.pools: Pools = pools_of(room, kept, self.amounts, levels=levels_wished(room, asks), blocked=blocked)
+        self.kinds = [self._kinds(bag) for bag in self.demands.bags]
+        """By bag: how many pods of which kind each of its gangs has."""
         self.rates = self._rates(limits)
-
-    def _demands(self, items: Sequence[Item], aside: frozenset[GangKey]) -> Demands:
-        return demands_of(self.room, items, ordinary=self.ordinary, landed=self.landed, aside=aside)
 
     def _take_aside(self, only: frozenset[GangKey]) -> None:
         """Hold the room of gangs that stand aside (all of them when none are named)."""
@@ -116,6 +116,12 @@ class Batch:
     def kind(self, part: Part) -> Kind:
         """The kind that a part without a wish flows as."""
         return Kind(part.size, self.pools.mask_of[part.shape])
+
+    def _kinds(self, bag: Bag) -> tuple[tuple[Kind, int], ...]:
+        kinds: dict[Kind, int] = defaultdict(int)
+        for part in bag.parts:
+            kinds[self.kind(part)] += part.most
+        return tuple(kinds.items())
 
     def first_plan(self) -> Plan:
         """The arrangement that the greedy made."""

@@ -101,6 +101,8 @@ class Pools(NamedTuple):
     required: dict[int, Ints]
     """[level] the domain of the pool, -1: outside."""
     preferred: dict[int, Ints]
+    alike: Ints
+    """Pools of equal numbers take the same pods and are as wide: merged, they lose nothing but where they are."""
     unit: Ints
     """The narrowest domain that any wish here names: what a subset is made of."""
 
@@ -179,8 +181,14 @@ def pools_of(
         mask_of=mask_of,
         required={level: domains(fleet, level)[head] for level in ordered},
         preferred=preferred,
+        alike=_alike(untouched[head], free[head], table[:, head]),
         unit=_units(preferred[ordered[-1]] if ordered else np.arange(count, dtype=np.int64)),
     )
+
+
+def _alike(untouched: Mask, free: Ints, masks: Mask) -> Ints:
+    states = np.concatenate([untouched[:, None], np.where(untouched, free, 0)[:, None], masks.T], axis=1)
+    return np.unique(states.astype(np.int64), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
 
 
 def _units(codes: Ints) -> Ints:

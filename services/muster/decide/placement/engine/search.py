@@ -39,8 +39,10 @@ def _waiting(batch: Batch, plan: Plan) -> bool:
 def _whole(batch: Batch, plan: Plan, budget: Budget, policy: Solver, solve: Solve) -> tuple[Plan, bool]:
     """The model over all pools where it is small enough; whether the search ends with it: proven, or nobody solves."""
     everything = np.ones(batch.pools.total, dtype=np.bool_)
-    master = Master(batch, plan, Region(everything, _unplaced(batch, plan), range(len(batch.demands.bags))))
-    if master.variables > policy.batch_max_variables:
+    most = policy.batch_max_variables
+    bags = range(len(batch.demands.bags))
+    master = Master(batch, plan, Region(everything, _unplaced(batch, plan), bags, most_variables=most))
+    if master.variables > most:
         return plan, False
     found, response = master.solve(budget.parameters(), solve)
     budget.spend(response, master.variables)
