@@ -50,9 +50,9 @@ from muster.model.units import (
 )
 from muster.model.workloads import Limits, PodGroup, Queue
 from muster.scheduler.binding import may_bind_now
-from muster.scheduler.keeping import Keeping
 from muster.scheduler.solving import Decider
-from muster.scheduler.world import World
+from muster.view.keeping import Keeping
+from muster.view.world import World
 
 GIB = 2**30
 CARDS, CARD_MIB = 8, 81_920

@@ -11,11 +11,11 @@ import pytest
 
 from muster.decide import commitments, settling
 from muster.decide.join import Join
+from muster.fenced.executor import DONE, Executor, Outcome, Result
 from muster.kube.errors import KubeError
 from muster.model.units import Sequence
 from muster.scheduler import leading, takeover
 from muster.scheduler.book import Book
-from muster.scheduler.executor import DONE, Executor, Outcome, Result
 from tests.scheduler import simulated_process
 
 Patch = Callable[[pytest.MonkeyPatch], None]

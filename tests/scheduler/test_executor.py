@@ -2,10 +2,10 @@
 
 import pytest
 
+from muster.fenced.executor import Executor, Outcome, Seen
 from muster.kube.errors import Conflict, Invalid, NotFound, TooManyRequests, Unavailable
 from muster.kube.writer import Fenced
 from muster.model.units import NodeName, PodUid, Sequence
-from muster.scheduler.executor import Executor, Outcome, Seen
 
 UID = PodUid("u1")
 NODE = NodeName("n1")

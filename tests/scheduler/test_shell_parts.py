@@ -6,6 +6,7 @@ import pytest
 from muster.bus.state import Change
 from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.settling import Steps
+from muster.fenced.executor import BUDGET_SECONDS, Outcome, _not_now
 from muster.kube.errors import Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable, UnexpectedReply
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
@@ -13,8 +14,7 @@ from muster.model.pods import CardUse, Phase, Pod
 from muster.model.units import CardIndex, GangKey, NodeName, PodUid, RoleName, Sequence
 from muster.scheduler.binding import may_bind_now
 from muster.scheduler.deadlines import LONGEST_STEP, ActiveTime, Since
-from muster.scheduler.executor import BUDGET_SECONDS, Outcome, _not_now
-from muster.scheduler.world import World
+from muster.view.world import World
 
 NODE = NodeName("n1")
 CARD = (CardUse(index=CardIndex(0), whole=True),)

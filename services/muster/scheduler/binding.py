@@ -13,8 +13,7 @@ from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import Pod
 from muster.model.units import CardIndex, NodeName
-from muster.scheduler.executor import Seen
-from muster.scheduler.world import World
+from muster.view.world import World
 
 
 def annotations_of(slot: Slot, node: Node, now: float, *, reserved_uuid: str = "") -> dict[str, str]:
@@ -30,20 +29,6 @@ def reserved_places(view: LedgerView, world: World) -> Iterable[tuple[NodeName, 
         node = world.nodes.get(slot.node)
         if node is not None and node.card_mode is CardMode.RESERVED:
             yield from ((slot.node, use.index) for use in slot.cards)
-
-
-def seen_in_state(pod: Pod | None) -> Seen | None:
-    """The pod as STATE shows it, for the first attempt of a Binding."""
-    if pod is None or not pod.resource_version:
-        return None
-    return Seen(
-        uid=pod.uid,
-        resource_version=pod.resource_version,
-        node=pod.node,
-        fence=pod.fence,
-        finished=pod.finished,
-        terminating=pod.terminating,
-    )
 
 
 def may_bind_now(world: World, steps: Steps) -> list[tuple[OpenEntry, Slot]]:

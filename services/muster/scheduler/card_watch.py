@@ -2,7 +2,7 @@
 
 from muster.decide.actual import CardFinding, card_findings
 from muster.scheduler.reporting import Reporter
-from muster.scheduler.world import World
+from muster.view.world import World
 
 LOOK_SECONDS = 2.0
 

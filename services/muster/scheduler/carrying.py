@@ -9,17 +9,17 @@ from functools import partial
 
 from muster.decide.commitments import OpenEntry
 from muster.decide.settling import Steps
+from muster.fenced.actions import Actions
+from muster.fenced.executor import DONE, Executor, Outcome, Result, seen_in_state
 from muster.model.instructions import Slot
 from muster.model.ledger import Victim
 from muster.model.nodes import CardMode
 from muster.model.units import Sequence, split_key
-from muster.scheduler.actions import Actions
-from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places, seen_in_state
+from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.card_watch import CardWatch
-from muster.scheduler.executor import DONE, Executor, Outcome, Result
 from muster.scheduler.reservations import Reservations
-from muster.scheduler.world import World
+from muster.view.world import World
 
 
 class Carrying:

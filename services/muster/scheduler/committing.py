@@ -16,7 +16,7 @@ from muster.model.policy import Timeouts
 from muster.model.units import NodeName, PodUid, Sequence
 from muster.scheduler.book import Book
 from muster.scheduler.reporting import Reporter
-from muster.scheduler.world import News, World
+from muster.view.world import News, World
 
 MEMORY_SECONDS = 60.0
 """How often the core's memory is written when no back-off in it has changed."""

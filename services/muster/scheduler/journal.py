@@ -16,12 +16,12 @@ from muster.bus.messages import Decision
 from muster.bus.queries import Moment
 from muster.decide.actual import CardFinding
 from muster.decide.reasons import Reason
+from muster.fenced.executor import Outcome, Result
 from muster.model.instructions import Instruction, Pending
 from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
 from muster.scheduler.audit import decisions_of
-from muster.scheduler.executor import Outcome, Result
 from muster.scheduler.telemetry import Telemetry, placed_in
 
 REPEAT_SECONDS = 30.0

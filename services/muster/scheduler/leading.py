@@ -16,29 +16,29 @@ import structlog
 
 from muster.decide.commitments import Kind, LedgerView, later
 from muster.decide.settling import Steps, consumable, settle
+from muster.fenced.actions import Actions
+from muster.fenced.executor import Executor
 from muster.model.instructions import Place
 from muster.model.ledger import Entry
 from muster.model.pods import CardUse, Shape
 from muster.model.policy import Policy
 from muster.model.units import GangKey, NodeName, Sequence
-from muster.scheduler.actions import Actions
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.card_watch import CardWatch
 from muster.scheduler.carrying import Carrying
 from muster.scheduler.committing import Committing, Upset, within_one_commit
 from muster.scheduler.deadlines import ActiveTime, Since
-from muster.scheduler.executor import Executor
 from muster.scheduler.judging import Standpoint
-from muster.scheduler.keeping import Keeping
 from muster.scheduler.proposals import Proposals
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
 from muster.scheduler.reservations import Reservations
 from muster.scheduler.solving import Decide
 from muster.scheduler.takeover import State, TakeOver, saved_memory
-from muster.scheduler.wake import Wake
 from muster.scheduler.withdrawals import Withdrawals
-from muster.scheduler.world import World
+from muster.view.keeping import Keeping
+from muster.view.wake import Wake
+from muster.view.world import World
 
 IDLE_ROUND = 5.0
 """Seconds without any change after which a round is run all the same: back-offs and deadlines end by time alone."""

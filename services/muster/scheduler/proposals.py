@@ -26,7 +26,7 @@ from muster.model.units import GangKey, Sequence, split_key
 from muster.scheduler.committing import completed
 from muster.scheduler.judging import Standpoint
 from muster.scheduler.reporting import Reporter
-from muster.scheduler.world import World
+from muster.view.world import World
 
 ANSWER_SECONDS = 20.0
 """How long a proposal waits for its round."""

@@ -38,7 +38,7 @@ from muster.model.units import ONE_CARD, CardIndex, NodeName, split_key
 from muster.model.workloads import Limits, Queue
 from muster.scheduler.book import Book
 from muster.scheduler.journal import Journal
-from muster.scheduler.world import World
+from muster.view.world import World
 
 ON_NODE = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
 

@@ -15,7 +15,7 @@ from muster.model.pods import Phase
 from muster.model.policy import Timeouts
 from muster.model.units import GangKey, PodUid
 from muster.scheduler.deadlines import Since
-from muster.scheduler.world import World
+from muster.view.world import World
 
 
 class Releases:

@@ -3,11 +3,11 @@
 from typing import Protocol
 
 from muster.decide.actual import CardFinding
+from muster.fenced.executor import Result
 from muster.model.instructions import Instruction
 from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
-from muster.scheduler.executor import Result
 
 
 class Reporter(Protocol):

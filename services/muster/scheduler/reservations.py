@@ -14,13 +14,13 @@ from typing import Protocol
 import structlog
 
 from muster.decide.reservations import Place, card_uuid, reservation_manifest, reservation_name, reserved_card, upkeep
+from muster.fenced.executor import Outcome, Result, Seen
 from muster.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from muster.kube.writer import Fenced
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import Phase, Pod
 from muster.model.units import CardIndex, NodeName, PodUid, Sequence
-from muster.scheduler.executor import Outcome, Result, Seen
-from muster.scheduler.world import World
+from muster.view.world import World
 
 LOOK_AGAIN = 0.25
 """Seconds until a reservation that is not ready is looked at again; STATE wakes the rounds anyway."""

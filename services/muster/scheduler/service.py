@@ -17,6 +17,8 @@ from muster.bus.messages import Decision
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
 from muster.decide.actual import CardFinding, CardFindingCode
+from muster.fenced.executor import Executor
+from muster.fenced.pods import ApiPods
 from muster.kube.config import Kube
 from muster.kube.errors import KubeError
 from muster.kube.lease import Leadership as Lease
@@ -30,18 +32,16 @@ from muster.model.units import Sequence, incarnation_of, split_key
 from muster.runtime.service import ServiceContext
 from muster.scheduler.answering import answering
 from muster.scheduler.book import Book, Deposed
-from muster.scheduler.executor import Executor
 from muster.scheduler.journal import Journal
 from muster.scheduler.judging import refusal_in_thread
 from muster.scheduler.leading import Leadership
-from muster.scheduler.pods import ApiPods
 from muster.scheduler.proposals import Proposals
 from muster.scheduler.queries import Queries
 from muster.scheduler.reservations import Reservations
 from muster.scheduler.solving import Decider
 from muster.scheduler.telemetry import Telemetry
-from muster.scheduler.wake import Wake
-from muster.scheduler.world import World
+from muster.view.wake import Wake
+from muster.view.world import World
 
 STALE_SECONDS = 5.0
 """STATE without a word of its watcher for so long: nothing is decided on it."""

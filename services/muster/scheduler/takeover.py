@@ -18,11 +18,11 @@ import structlog
 
 from muster.decide.commitments import LedgerView, later, reached
 from muster.decide.memory import CORE, CoreMemory
+from muster.fenced.executor import Executor, Outcome, Result, Seen
 from muster.model.ledger import Memory
 from muster.model.policy import Policy
 from muster.model.units import PodUid, split_key
 from muster.scheduler.book import Book, Deposed
-from muster.scheduler.executor import Executor, Outcome, Result, Seen
 from muster.scheduler.reporting import Reporter
 
 INCARNATION = "incarnation"

@@ -3,10 +3,10 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from muster.decide.actual import CardFinding, CardFindingCode
+from muster.fenced.executor import Result
 from muster.model.instructions import Instruction, Pending, Place
 from muster.model.ledger import Bind, Close, Entry, Leader, Plan, Undoing, Withdrawing
 from muster.model.snapshot import Snapshot
-from muster.scheduler.executor import Result
 
 DECISION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
 

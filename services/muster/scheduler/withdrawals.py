@@ -16,7 +16,7 @@ from muster.model.ledger import Victim, Withdrawing
 from muster.model.policy import Timeouts
 from muster.model.units import Sequence
 from muster.scheduler.deadlines import Since
-from muster.scheduler.world import World
+from muster.view.world import World
 
 Why = tuple[str, str]
 """Reason code, and a sentence."""

@@ -8,7 +8,7 @@ from muster.decide.commitments import LedgerView
 from muster.decide.join import Join
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.scheduler.world import World
+from muster.view.world import World
 
 KINDS = (
     "node",

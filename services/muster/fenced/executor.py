@@ -24,6 +24,7 @@ from muster.kube.errors import (
     Unavailable,
 )
 from muster.kube.writer import Fenced
+from muster.model.pods import Pod
 from muster.model.units import NodeName, PodUid, Sequence
 
 ATTEMPTS = 6
@@ -42,6 +43,20 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     terminating: bool = False
 
 
+def seen_in_state(pod: Pod | None) -> Seen | None:
+    """The pod as STATE shows it, for the first attempt of an action."""
+    if pod is None or not pod.resource_version:
+        return None
+    return Seen(
+        uid=pod.uid,
+        resource_version=pod.resource_version,
+        node=pod.node,
+        fence=pod.fence,
+        finished=pod.finished,
+        terminating=pod.terminating,
+    )
+
+
 class Present(msgspec.Struct, frozen=True, kw_only=True):
     """A pod that exists, and its name."""
 
@@ -51,7 +66,7 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodWrites(Protocol):
-    """The fenced writes on pods that the executor needs; muster.scheduler.pods gives them on the real API."""
+    """The fenced writes on pods that the executor needs; muster.fenced.pods gives them on the real API."""
 
     async def get(self, namespace: str, name: str) -> Seen:
         """The pod as it is now."""

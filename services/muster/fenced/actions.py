@@ -10,8 +10,8 @@ from typing import Any
 
 import structlog
 
+from muster.fenced.executor import Outcome, Result
 from muster.model.units import PodUid, Sequence
-from muster.scheduler.executor import Outcome, Result
 
 SHOWN_WITHIN = 5.0
 """Seconds after which an action that succeeded, but that STATE does not show, is looked at again."""

@@ -1,11 +1,11 @@
 """The executor's writes on the real API."""
 
+from muster.fenced.executor import Present, Seen
 from muster.kube.decoding import PODS
 from muster.kube.objects import ObjectMeta
 from muster.kube.pods import RawPod
 from muster.kube.writer import FENCE_ANNOTATION, Writer, fence_of
 from muster.model.units import NodeName, PodUid, Sequence
-from muster.scheduler.executor import Present, Seen
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
