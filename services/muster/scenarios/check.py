@@ -4,8 +4,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from muster.model.gangs import Member, MemberState
+from muster.scenarios.building import NAMESPACE
 from muster.scenarios.format import EvictedExpect, PlacedExpect, RoleExpect
-from muster.scenarios.runner import NAMESPACE, Outcome
+from muster.scenarios.runner import Outcome
 
 
 def check(outcome: Outcome) -> list[str]:
