@@ -31,10 +31,10 @@ from muster.model.snapshot import Snapshot
 from muster.model.units import CardIndex, NodeName, PodUid, QueueName, Sequence
 from muster.model.workloads import PodGroup
 from muster.scheduler.book import Book, Deposed
-from muster.scheduler.executor import Executor, Present, Result, Seen
+from muster.fenced.executor import Executor, Present, Result, Seen
 from muster.scheduler.leading import Leadership
-from muster.scheduler.wake import Wake
-from muster.scheduler.world import World
+from muster.view.wake import Wake
+from muster.view.world import World
 from tests.scheduler.simulated_truth import NAMESPACE, Truth, Violation
 
 T = TypeVar("T")
