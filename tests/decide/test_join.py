@@ -16,6 +16,7 @@ from muster.decide.memory import CoreMemory
 from muster.decide.placement.recount import Recount
 from muster.decide.scheduling import decide
 from muster.decide.surroundings import Surroundings
+from muster.model.budgets import Budget
 from muster.model.instructions import Slot
 from muster.model.ledger import Victim
 from muster.model.nodes import Card, CardMode, Taint
@@ -66,6 +67,7 @@ class Truth:
                 "claim",
                 "volume",
                 "storageclass",
+                "pdb",
             )
         }
         self.view = LedgerView()
@@ -75,9 +77,9 @@ class Truth:
     def change(self) -> tuple[str, str]:
         """Change, make or remove one object; its kind and key."""
         rng = self.rng
-        kind = rng.choices(list(self.tables), weights=(30, 4, 6, 1, 2, 1, 1, 1 if rng.random() < 0.3 else 0, 1, 1, 1))[
-            0
-        ]
+        kind = rng.choices(
+            list(self.tables), weights=(30, 4, 6, 1, 2, 1, 1, 1 if rng.random() < 0.3 else 0, 1, 1, 1, 2)
+        )[0]
         table = self.tables[kind]
         make = getattr(self, f"_{kind}")
         key, value = make()
@@ -204,6 +206,17 @@ class Truth:
     def _storageclass(self):
         return "later", StorageClass(name="later", waits_for_pod=self.rng.random() < 0.5)
 
+    def _pdb(self):
+        rng = self.rng
+        namespace, name = rng.choice(("a/b1", "a/b2", "b/b1")).split("/")
+        return f"{namespace}/{name}", Budget(
+            namespace=namespace,
+            name=name,
+            selector=rng.choice(((), (Requirement(key="app", operator="In", values=("x",)),))),
+            selects_nothing=rng.random() < 0.1,
+            allowed=rng.randrange(3),
+        )
+
     def commit(self) -> None:
         """Open, close or undo an entry, or forget what lingers."""
         rng, view = self.rng, self.view
@@ -267,6 +280,7 @@ class Truth:
                 claims=tables["claim"],
                 volumes=tables["volume"],
                 storage_classes=tables["storageclass"],
+                budgets=tuple(tables["pdb"].values()),
             ),
         )
         victims = self.view.victims()

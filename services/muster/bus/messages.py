@@ -207,6 +207,7 @@ StateKind = Literal[
     "claim",
     "volume",
     "storageclass",
+    "pdb",
     "clock",
     "epoch",
 ]

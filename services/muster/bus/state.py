@@ -27,6 +27,7 @@ from muster.bus.messages import Clock, Epoch, StateKind, StateMessage
 from muster.bus.ordered import Batch, Delivery, OrderedReader
 from muster.bus.streams import StreamName
 from muster.bus.subjects import SubjectError, split_subject
+from muster.model.budgets import Budget
 from muster.model.nodes import Node
 from muster.model.pods import Pod
 from muster.model.topology import HyperNode
@@ -50,6 +51,7 @@ OBJECTS: dict[StateKind, type[msgspec.Struct]] = {
     "claim": Claim,
     "volume": Volume,
     "storageclass": StorageClass,
+    "pdb": Budget,
     "clock": Clock,
     "epoch": Epoch,
 }

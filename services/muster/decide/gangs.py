@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from muster.decide.budgets import budgets_of
 from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
 from muster.decide.subgroups import sub_groups
@@ -99,6 +100,7 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
         holds=loose,
         topology_levels=policy.topology_levels,
         hypernodes=around.hypernodes,
+        budgets=budgets_of(around.budgets, (pod for pod in ours if pod.gang is not None and pod.holds_room)),
         pod_terms=asked is not None,
     )
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from muster.decide.budgets import Budgets
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
 from muster.decide.gangs import (
     Seen,
@@ -97,6 +98,7 @@ class Join:
         self._terms = Terms(self._policy.scheduler_names)
         self._seen = Seen(Surroundings(), Labelled(None))
         self._promises = Promises(self._by_uid)
+        self._budgets = Budgets(self._pods, lambda pod: self._gang_key(pod) is not None and pod.holds_room)
         self.unstarted: dict[PodUid, GangKey] = {}
         """Pods of ours that are bound and have not started, with their gangs."""
         self.broken: dict[GangKey, Gang] = {}
@@ -141,6 +143,8 @@ class Join:
                 else:
                     self._classes[key] = value
                 self._dirty_gangs.update(self._groups)
+            case "pdb":
+                self._budgets.change(key, value)
             case "hypernode" | "claim" | "volume" | "storageclass":
                 if value is None:
                     self._around[kind].pop(key, None)
@@ -154,6 +158,7 @@ class Join:
         before = self._pods.get(key)
         if before is after:
             return
+        self._budgets.change_pod(before, after)
         if before is not None and after is not None and before.started == after.started and stands_alike(before, after):
             self._pods[key] = self._by_uid[after.uid] = after
             gang = self._gang_key(after)
@@ -321,6 +326,7 @@ class Join:
             holds=self._holds.all(),
             topology_levels=self._policy.topology_levels,
             hypernodes=self._seen.around.hypernodes,
+            budgets=self._budgets.all(),
             pod_terms=self._asked is not None,
         )
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import msgspec
 
 from muster.decide.reasons import Reason
+from muster.model.budgets import Budget
 from muster.model.pods import NodeTerm, Pod, Requirement, Shape
 from muster.model.topology import HyperNode
 from muster.model.volumes import Claim, StorageClass, Volume
@@ -23,6 +24,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     claims: Mapping[str, Claim] = {}
     volumes: Mapping[str, Volume] = {}
     storage_classes: Mapping[str, StorageClass] = {}
+    budgets: tuple[Budget, ...] = ()
 
 
 class Problem(NamedTuple):

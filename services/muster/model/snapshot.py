@@ -6,6 +6,7 @@ promised but not yet visible in STATE (open LEDGER entries) is in it too, as mem
 
 import msgspec
 
+from muster.model.budgets import Budget
 from muster.model.gangs import Gang
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, PodTerm, Request
@@ -54,5 +55,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The policy's levels, widest first: short names or node label keys (see model.topology)."""
     hypernodes: tuple[HyperNode, ...] = ()
     """They win over labels."""
+    budgets: tuple[Budget, ...] = ()
+    """PodDisruptionBudgets, with the pods of gangs that they cover."""
     pod_terms: bool = False
     """Whether pods that wait have, or are matched by, pod (anti-)affinity or spread constraints: labels are filled in then."""

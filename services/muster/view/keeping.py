@@ -20,6 +20,7 @@ KINDS = (
     "claim",
     "volume",
     "storageclass",
+    "pdb",
     "podgroup",
     "pod",
 )

@@ -11,6 +11,7 @@ from muster.bus.freshness import version_number
 from muster.bus.state import Change
 from muster.decide.actual import with_actual_cards
 from muster.decide.fleet import alike
+from muster.model.budgets import Budget
 from muster.model.nodes import Node
 from muster.model.pods import Phase, Pod
 from muster.model.topology import HyperNode
@@ -66,6 +67,7 @@ class World:
         self.claims: dict[str, Claim] = {}
         self.volumes: dict[str, Volume] = {}
         self.storage_classes: dict[str, StorageClass] = {}
+        self.budgets: dict[str, Budget] = {}
         self.version = 0
         """Counts the changes."""
         self.pod_version = ""
@@ -132,6 +134,7 @@ class World:
             "claim": self.claims,
             "volume": self.volumes,
             "storageclass": self.storage_classes,
+            "pdb": self.budgets,
         }
         return tables[kind]
 

@@ -10,6 +10,7 @@ import msgspec
 
 from muster.bus.messages import StateKind
 from muster.decide.projection import (
+    project_budget,
     project_claim,
     project_hypernode,
     project_namespace,
@@ -133,5 +134,12 @@ def watched_kinds(policy: Policy) -> tuple[Watched, ...]:
             info=KINDS["storageclasses.storage.k8s.io"],
             state_kind="storageclass",
             project=project_storage_class,
+        ),
+        Watched(
+            name="pdb",
+            info=KINDS["poddisruptionbudgets.policy"],
+            state_kind="pdb",
+            project=project_budget,
+            ignore_version=True,
         ),
     )

@@ -17,6 +17,7 @@ from muster.decide.projection.nodes import project_node
 from muster.decide.projection.pods import project_pod
 from muster.decide.projection.requests import pod_request
 from muster.decide.projection.surroundings import (
+    project_budget,
     project_claim,
     project_hypernode,
     project_storage_class,
@@ -25,6 +26,7 @@ from muster.decide.projection.surroundings import (
 
 __all__ = [
     "pod_request",
+    "project_budget",
     "project_claim",
     "project_hypernode",
     "project_namespace",

@@ -1,9 +1,10 @@
-"""What stands around pods and nodes: HyperNodes, claims, volumes, storage classes."""
+"""What stands around pods and nodes: HyperNodes, claims, volumes, storage classes, disruption budgets."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from muster.decide.projection.metadata import label_selector, requirements_of
+from muster.model.budgets import Budget
 from muster.model.pods import NodeTerm
 from muster.model.topology import HyperMember, HyperNode
 from muster.model.volumes import Claim, StorageClass, Volume
@@ -70,3 +71,18 @@ def project_volume(raw: Any) -> Volume:
 def project_storage_class(raw: Any) -> StorageClass:
     """The model of a StorageClass."""
     return StorageClass(name=raw.metadata.name, waits_for_pod=raw.volume_binding_mode == WAITS)
+
+
+def project_budget(raw: Any) -> Budget:
+    """The model of a PodDisruptionBudget whose spec and status are plain JSON."""
+    metadata, spec, status = raw.metadata, raw.spec, raw.status
+    counted = int(status.get("observedGeneration") or 0) >= (metadata.generation or 0)
+    selector = spec.get("selector")
+    return Budget(
+        namespace=metadata.namespace,
+        name=metadata.name,
+        selector=label_selector(selector),
+        selects_nothing=selector is None,
+        allowed=int(status.get("disruptionsAllowed") or 0) if counted else 0,
+        unready_are_free=spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow",
+    )
