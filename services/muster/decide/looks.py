@@ -82,8 +82,13 @@ class Looks:
             mine[self._size : needed] = theirs[rows]
         self._size = needed
 
-    def values(self, key: object, compute: Callable[[Numbers], Values], rows: Mask | None = None) -> Values:
-        """The value of every row, as ``compute`` gives it for looks; 0 outside ``rows``. ``key`` says which value it is."""
+    def values(
+        self, key: object, compute: Callable[[Numbers], Values], rows: Mask | None = None, outside: float = 0, *, own: bool = False
+    ) -> Values:
+        """The value of every row, as ``compute`` gives it for looks; ``outside`` where ``rows`` leave a row out.
+
+        ``key`` says which value of which rows it is; ``own``: the caller is done with the last answer, which may be written over.
+        """
         done, table = self._tables.get(key, (0, None))
         if done < self._size:
             fresh = compute(Numbers(*(array[done : self._size] for array in self._looks)))
@@ -95,13 +100,12 @@ class Looks:
         if at == now and found is not None:
             return found
         if found is None or (now - at) * MANY_PARTS > self.of_row.size:
-            found = table[self.of_row] if rows is None else np.where(rows, table[self.of_row], 0)
+            found = table[self.of_row] if rows is None else np.where(rows, table[self.of_row], outside)
         else:
-            # Whoever was given the last answer keeps it as it was.
-            found = found.copy()
+            found = found if own else found.copy()
             moved = self._moved[at:]
             fresh = table[self.of_row[moved]]
-            found[moved] = fresh if rows is None else np.where(rows[moved], fresh, 0)
+            found[moved] = fresh if rows is None else np.where(rows[moved], fresh, outside)
         self._by_row[key] = now, found
         return found
 

@@ -204,16 +204,19 @@ class Room:
             self.looks = Looks(fleet, numbers, len(self.changed))
 
     def by_look(
-        self, key: object, compute: Callable[[Numbers], Values], rows: Mask | None = None
+        self,
+        key: object,
+        compute: Callable[[Numbers], Values],
+        rows: Mask | None = None,
+        outside: float = 0,
+        *,
+        own: bool = False,
     ) -> Values | None:
-        """A value that depends on a node's numbers alone, by row, 0 outside ``rows``; None when nobody looks at them.
-
-        ``key`` says which value of which rows it is.
-        """
+        """A value that depends on a node's numbers alone, by row; see `Looks.values`. None when nobody looks at them."""
         if self.looks is None:
             return None
         self.looks.follow(self.changed)
-        return self.looks.values(key, compute, rows)
+        return self.looks.values(key, compute, rows, outside, own=own)
 
     def as_of(self, mark: int) -> "Room":
         """A room of its own, as this one was at the mark."""
@@ -453,7 +456,8 @@ class Room:
         position_of = fleet.position_of[row]
         if cards[0].whole:
             # A pod's cards are all whole or all shared.
-            where = [position_of[use.index] for use in cards if use.index in position_of]
+            known = [position_of[use.index] for use in cards if use.index in position_of]
+            where = known[0] if len(known) == 1 else np.array(known, dtype=np.int64)  # one is faster without an array
             self.card_memory[row, where] += sign * fleet.card_memory[row, where]
             self.card_core[row, where] += sign * fleet.card_core[row, where]
             self.card_users[row, where] -= sign

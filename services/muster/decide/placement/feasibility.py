@@ -274,10 +274,10 @@ def _fits_by_look(room: Room, shape: Shape) -> Ints | None:
     vector = room.fleet.vector(shape.request)
     assert vector is not None
     cards, rows = shape.request.cards, admission(room.fleet, shape).rows
-    return room.by_look(("fits", shape), lambda numbers: _pods_in(numbers, vector, cards), rows)
+    return room.by_look(("fits", shape), lambda numbers: pods_in(numbers, vector, cards), rows)
 
 
-def _pods_in(numbers: Numbers, vector: Ints, cards: int) -> Ints:
+def pods_in(numbers: Numbers, vector: Ints, cards: int) -> Ints:
     """How many pods of these amounts and so many whole cards fit."""
     fits = numbers.free[:, PODS]
     for dimension in np.flatnonzero(vector).tolist():
@@ -294,7 +294,7 @@ def _fits(room: Room, shape: Shape, rows: Ints | slice) -> Ints:
     assert vector is not None
     numbers = Numbers(room.free[rows], fleet.total[rows], room.whole_free[rows], fleet.allocatable_cards[rows])
     whole = request.cards if request.share is None else 0
-    fits = np.where(admission(fleet, shape).rows[rows], _pods_in(numbers, vector, whole), 0)
+    fits = np.where(admission(fleet, shape).rows[rows], pods_in(numbers, vector, whole), 0)
     if request.share is not None:
         fits = np.minimum(fits, _share_capacity(room, request, rows))
     if shape.host_ports:

@@ -16,7 +16,7 @@ from muster.decide.fleet import Ints, Mask
 from muster.decide.neighbours import company
 from muster.decide.placement.feasibility import allowed, avoided, capacity, preference
 from muster.decide.placement.fragmentation import Mix
-from muster.decide.placement.packing import best_row, order_cards, order_rows
+from muster.decide.placement.packing import best_row, next_row, order_cards, order_rows
 from muster.decide.placement.several import cards_for
 from muster.decide.room import Pod, Room
 from muster.decide.topology import Wish, domains, narrow_domains, preferred_domains, resolve, steps
@@ -73,7 +73,16 @@ class Greedy:
     def alike(self, role: RoleAsk, count: int) -> list[Landed]:
         """Pods of equal gangs of one pod each, as many as there is room for, as if they came one after the other."""
         landed: list[Landed] = []
-        self._pods(0, role, count, self._capacity(role.shape, None), landed)
+        shape = role.shape
+        if count == 1 and self.mix is None and shape not in self.blocked:
+            row = next_row(self.room, shape, self.packing)
+            if row is not None:
+                if row < 0:
+                    return landed
+                cards = self.room.whole_cards(row, shape.request.cards)
+                self.room.take(row, shape.request, cards, kind=shape.kind)
+                return [Landed(0, row, cards)]
+        self._pods(0, role, count, self._capacity(shape, None), landed)
         return landed
 
     def surplus(self, ask: Ask, placed: Sequence[Landed], role_number: int) -> Landed | None:

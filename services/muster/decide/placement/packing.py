@@ -13,11 +13,15 @@ import numpy.typing as npt
 
 from muster.decide.fleet import CPU, MEMORY, PODS, Fleet, Floats, Ints
 from muster.decide.looks import Numbers
-from muster.decide.placement.feasibility import EVERY_ROW, avoided, preference, share_fits
+from muster.decide.placement.feasibility import EVERY_ROW, admission, avoided, pods_in, preference, share_fits
 from muster.decide.placement.fragmentation import Mix, card_costs, row_costs
 from muster.decide.room import Room
 from muster.model.pods import Request, Shape
 from muster.model.policy import Packing
+
+
+NOWHERE = -1e9
+"""Lower than any score."""
 
 
 class CardSlots(NamedTuple):
@@ -94,8 +98,30 @@ def best_row(room: Room, shape: Shape, packing: Packing, fits: Ints, *, mix: Mix
     fleet = room.fleet
     with_cards = bool(shape.request.cards or shape.request.share is not None)
     if with_cards and packing.weight and _unswayed(fleet, shape):
-        return int(np.argmax(np.where(fits > 0, _scores(room, shape, packing, mix), -1e9)))
+        return int(np.argmax(np.where(fits > 0, _scores(room, shape, packing, mix), NOWHERE)))
     return int(order_rows(room, shape, packing, np.flatnonzero(fits), mix=mix)[0])
+
+
+def next_row(room: Room, shape: Shape, packing: Packing) -> int | None:
+    """What `best_row` says of all rows where a pod fits that only numbers limit; None where that has to be asked.
+
+    -1: it fits nowhere.
+    """
+    fleet, request = room.fleet, shape.request
+    vector = fleet.vector(request)
+    plain = request.cards and not shape.namespace and not shape.host_ports
+    if vector is None or not packing.weight or not plain or not _unswayed(fleet, shape):
+        return None
+
+    def scores(numbers: Numbers) -> Floats:
+        fits = pods_in(numbers, vector, request.cards) > 0
+        return np.where(fits, _fullness(fleet, numbers, request, packing), NOWHERE)
+
+    found = room.by_look(("next", shape, packing), scores, admission(fleet, shape).rows, NOWHERE, own=True)
+    if found is None:
+        return None
+    row = int(found.argmax())
+    return row if found[row] > NOWHERE else -1
 
 
 def _unswayed(fleet: Fleet, shape: Shape) -> bool:
