@@ -85,7 +85,7 @@ def _node(form: NodeForm) -> Node:
         memory=to_bytes(form.memory),
         max_pods=UNLIMITED_PODS if form.max_pods is None else form.max_pods,
         cards=tuple(Card(index=CardIndex(i), memory_mib=MiB(form.gpu_memory_mib)) for i in range(form.gpus)),
-        allocatable_cards=form.gpus,
+        allocatable_cards=form.gpus if form.allocatable_gpus is None else form.allocatable_gpus,
         card_mode=CardMode.VOLCANO,
         gpu_model=form.gpu_model,
     )

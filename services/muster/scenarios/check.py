@@ -29,6 +29,11 @@ def check(outcome: Outcome) -> list[str]:
         lost = {eviction.job for eviction in outcome.evictions} - set(expect.may_move)
         if lost:
             wrong.append(f"only {', '.join(expect.may_move)} may move; {', '.join(sorted(lost))} lost pods")
+    for job, second in expect.starts_by.items():
+        at = outcome.started.get(job)
+        if at is None or at > second:
+            actual = "it never did" if at is None else f"actual {at:g}"
+            wrong.append(f"{job}: expected to start by second {second}, {actual}")
     wrong += _cards(outcome)
     wrong += [f"not settled: {change}" for change in outcome.restless]
     return wrong

@@ -47,6 +47,8 @@ class NodeForm(Strict, frozen=True):
     gpus: Annotated[int, Meta(ge=0, le=1024)] = 0
     gpu_memory_mib: Annotated[int, Meta(ge=0)] = 0
     """Of one card; 81920 when not given."""
+    allocatable_gpus: int | None = None
+    """What the node offers, when that is less than its cards (a lost card, a plugin that restarts)."""
     gpu_model: str = ""
     labels: dict[str, str] = {}
     taints: tuple[TaintForm, ...] = ()
@@ -196,6 +198,8 @@ class Expect(Strict, frozen=True):
     evicted: EvictedExpect | None = None
     keeps_running: tuple[str, ...] = ()
     may_move: tuple[str, ...] = ()
+    starts_by: dict[str, Seconds] = {}
+    """Jobs that stand with their minimum by this second."""
     total_placed: int | None = None
     cards: CardsExpect = CardsExpect()
 

@@ -62,7 +62,10 @@ def problems_of(scenario: Scenario) -> list[str]:
         named |= {*evicted.pods, *evicted.roles}
     named |= {name for group in (*expect.cards.share, *expect.cards.separate) for name in group}
     problems += [f"expect: job {name} does not exist" for name in sorted(named - jobs)]
-    problems += [f"expect: job {name} is not pending" for name in sorted({*expect.placed, *expect.pending} - pending)]
+    problems += [
+        f"expect: job {name} is not pending"
+        for name in sorted({*expect.placed, *expect.pending, *expect.starts_by} - pending)
+    ]
     problems += [f"expect: node {name} does not exist" for name in sorted({*expect.cards.free_cards} - nodes)]
     return [*problems, *_empty_expectations(expect)]
 

@@ -112,7 +112,8 @@ def details(judged: Judged) -> list[str]:
     about = f": {outcome.scenario.about}" if outcome.scenario.about else ""
     told = [f"{result.file}{about}", *lines(outcome)]
     if result.why:
-        return [*told, "not as expected:", *(f"  {line}" for line in result.why)]
+        known = f" (known: {outcome.scenario.gap})" if outcome.scenario.gap else ""
+        return [*told, f"not as expected{known}:", *(f"  {line}" for line in result.why)]
     return [*told, "as expected"] if outcome.scenario.expect != Expect() else told
 
 

@@ -54,6 +54,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     evictions: list[Eviction]
     reasons: dict[str, Pending]
     rounds: int
+    started: dict[str, float]
+    """Seconds from the beginning until a job that waited first stood with its minimum."""
     restless: list[str]
     """What the five rounds after settling still changed; empty when all is well."""
 
@@ -80,6 +82,7 @@ class Runner:
         self.reasons: dict[str, Pending] = {}
         self.evicted: set[PodUid] = set()
         """Pods that their owner makes again once they are gone."""
+        self.started: dict[str, float] = {}
         self.generation = 0
         self.now = START
         self._forms = {f"{NAMESPACE}/{job.job}": job for job in (*scenario.running, *scenario.pending)}
@@ -123,6 +126,7 @@ class Runner:
             evictions=self.evictions,
             reasons=self.reasons,
             rounds=rounds,
+            started=self.started,
             restless=restless,
         )
 
@@ -216,6 +220,7 @@ class Runner:
         form = self._forms.get(key)
         if gang.complete and not gang.timing.started:
             self._retime(gang, self.now)
+            self.started.setdefault(key.partition("/")[2], self.now - START)
         if gang.complete and form is not None and form.runs:
             self._ends.setdefault(key, self.now + form.runs)
 
