@@ -10,12 +10,14 @@ import msgspec
 import pytest
 
 from muster.decide import commitments, settling
+from muster.decide.commitments import LedgerView
 from muster.decide.join import Join
 from muster.fenced.executor import DONE, Executor, Outcome, Result
 from muster.kube.errors import KubeError
 from muster.model.units import Sequence
-from muster.scheduler import leading, takeover
+from muster.scheduler import committing, judging, leading, proposals, takeover
 from muster.scheduler.book import Book
+from muster.scheduler.releases import Releases
 from tests.scheduler import simulated_process
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -150,6 +152,90 @@ def freshness_of_the_last_clock(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(leading.Leadership, "_freshness", lambda self: self._state.pod_freshness or "0")
 
 
+# --- plans (rule E) ---------------------------------------------------------------------------------------------------
+
+
+def no_nominated_room(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(committing, "nominations", lambda view: ())
+
+
+def consumed_before_victims_are_gone(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(leading, "consumable", lambda entry, pods, *, complete: entry.kind is commitments.Kind.PLAN)
+
+
+def consumed_while_withdrawn(patch: pytest.MonkeyPatch) -> None:
+    follow = Join.follow
+
+    def unmarked(view: Any) -> Any:
+        plan, taken_back = commitments.Kind.PLAN, commitments.Kind.WITHDRAWING
+        opened = {
+            gang: msgspec.structs.replace(entry, kind=plan) if entry.kind is taken_back else entry
+            for gang, entry in view.open.items()
+        }
+        return msgspec.structs.replace(view, open=opened)
+
+    def without_victims(entry: Any, pods: Any, *, complete: str) -> bool:
+        kinds = {commitments.Kind.PLAN, commitments.Kind.WITHDRAWING}
+        return entry.kind in kinds and not settling.remaining(entry, pods, complete=complete)
+
+    patch.setattr(leading, "consumable", without_victims)
+    patch.setattr(Join, "follow", lambda self, view: follow(self, unmarked(view)))
+    patch.setattr(simulated_process.Process, "_compare", lambda self, snapshot, basis: None)
+
+
+def withdrawn_without_a_touch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(settling, "_touched", lambda victim, pods, entry: True)
+
+
+def victims_not_touched_on_takeover(patch: pytest.MonkeyPatch) -> None:
+    touch_all = takeover.TakeOver._touch_all
+
+    async def members_only(self: Any, targets: Any) -> None:
+        victims = self._book.view.victims()
+        await touch_all(self, {uid: target for uid, target in targets.items() if uid not in victims})
+
+    patch.setattr(takeover.TakeOver, "_touch_all", members_only)
+
+
+def victims_of_two_plans(patch: pytest.MonkeyPatch) -> None:
+    check = proposals.Proposals._check_victims
+
+    def careless(self: Any, victims: Any, view: Any) -> None:
+        check(self, victims, LedgerView())
+
+    patch.setattr(proposals.Proposals, "_check_victims", careless)
+
+
+def victims_released(patch: pytest.MonkeyPatch) -> None:
+    due = Releases.due
+
+    def careless(self: Any, join: Any, view: Any, **fields: Any) -> Any:
+        opened = {gang: msgspec.structs.replace(entry, victims=()) for gang, entry in view.open.items()}
+        return due(self, join, msgspec.structs.replace(view, open=opened), **fields)
+
+    patch.setattr(Releases, "due", careless)
+
+
+def second_plan_for_a_gang(patch: pytest.MonkeyPatch) -> None:
+    check = proposals.Proposals._check_gangs
+
+    def careless(self: Any, plan: Any, view: Any, snapshot: Any) -> None:
+        check(self, plan, LedgerView(), snapshot)
+
+    rooms = proposals.Proposals._check_rooms
+    patch.setattr(proposals.Proposals, "_check_gangs", careless)
+    patch.setattr(proposals.Proposals, "_check_rooms", lambda self, ones, view: rooms(self, ones, LedgerView()))
+
+
+def other_plans_not_looked_at(patch: pytest.MonkeyPatch) -> None:
+    refusal = judging.room_refusal
+    patch.setattr(judging, "room_refusal", lambda snapshot, others, plan: refusal(snapshot, (), plan))
+
+
+def preemptor_knows_no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(LedgerView, "token", lambda self, entry: Sequence(2**60))
+
+
 BROKEN: dict[str, Patch] = {
     "a take-over touches nothing": no_touch_on_takeover,
     "the fence is not compared": no_fence_check,
@@ -161,4 +247,16 @@ BROKEN: dict[str, Patch] = {
     "a take-over does not wait for a view of its touches": no_wait_for_the_view_of_the_touches,
     "an append expects the sequence that it fetched": fetched_sequence,
     "a close names the last clock's freshness": freshness_of_the_last_clock,
+}
+BROKEN_PLANS: dict[str, Patch] = {
+    "room of plans is not held": no_nominated_room,
+    "a plan is consumed before its victims are gone": consumed_before_victims_are_gone,
+    "a plan is withdrawn without a touch": withdrawn_without_a_touch,
+    "a take-over does not touch the victims of plans": victims_not_touched_on_takeover,
+    "a victim may be in two plans": victims_of_two_plans,
+    "a victim's gang is released": victims_released,
+    "a gang may have two plans": second_plan_for_a_gang,
+    "a plan may nominate what another one nominates": other_plans_not_looked_at,
+    "a plan that is being withdrawn is consumed": consumed_while_withdrawn,
+    "the preemptor's token is above every fence": preemptor_knows_no_fence,
 }

@@ -13,7 +13,7 @@ from muster.bus.errors import LedgerMovedError, NoStreamError, StreamConflictErr
 from muster.decide.assignment import cards_from_annotations
 from muster.kube.errors import Conflict, NotFound
 from muster.model.instructions import Slot
-from muster.model.ledger import Bind, Close, Commit, Leader, Undoing
+from muster.model.ledger import Bind, Close, Commit, Leader, Nominated, Plan, Undoing, Withdrawing
 from muster.model.nodes import Card, CardMode, Node
 from muster.model.pods import Owner, Phase, Pod, Request, Shape
 from muster.model.units import CardCount, CardIndex, GangKey, MiB, NodeName, PodUid, RoleName, Sequence
@@ -37,11 +37,20 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """An open entry."""
+    """An open entry; of a plan, `slots` is empty."""
 
     sequence: int
-    undoing: bool
-    slots: tuple[Slot, ...]
+    undoing: bool = False
+    slots: tuple[Slot, ...] = ()
+    plan: int = 0
+    """Sequence of the plan, also while it is withdrawn; 0: it is none."""
+    victims: frozenset[PodUid] = frozenset()
+    nominated: tuple[Nominated, ...] = ()
+
+    @property
+    def withdrawing(self) -> bool:
+        """A plan that is taken back."""
+        return bool(self.plan) and self.sequence != self.plan
 
 
 class Truth:
@@ -212,12 +221,19 @@ class Truth:
         self._current(name, uid, version)
         self.note(f"EVICT {uid} (epoch {epoch})")
         self.written["evict"] += 1
-        asked = self._newest_naming(uid)
         lost = uid in self.lost_undoing and self._is_lost()
-        if (asked is None or not asked.undoing) and not lost:
-            raise Violation(f"an eviction of {uid} without an open undoing: {asked}")
+        if not self._eviction_asked_for(self.pods[name]) and not lost:
+            raise Violation(f"an eviction of {uid} without an open undoing or plan: {self._newest_naming(uid)}")
         self._by_the_leader(f"an eviction of {uid}", epoch)
         self.delete_pod(name)
+
+    def _eviction_asked_for(self, pod: Pod) -> bool:
+        """By an undoing, by a plan, or by one that is withdrawn but has not touched the pod yet."""
+        asked = self._newest_naming(pod.uid)
+        planned = [entry for entry in self.open.values() if pod.uid in entry.victims]
+        return (asked is not None and asked.undoing) or any(
+            not entry.withdrawing or pod.fence < entry.sequence for entry in planned
+        )
 
     def _newest_naming(self, uid: PodUid) -> Opened | None:
         naming = [entry for entry in self.open.values() if any(slot.uid == uid for slot in entry.slots)]
@@ -241,6 +257,7 @@ class Truth:
         self.exists = False
         self.lost |= {(slot.uid, slot.node) for entry in self.open.values() for slot in entry.slots}
         self.lost_undoing |= {s.uid for entry in self.open.values() if entry.undoing for s in entry.slots}
+        self.lost_undoing |= {uid for entry in self.open.values() for uid in entry.victims}
         self.ledger.clear()
         self.open.clear()
         self.leader = 0
@@ -277,11 +294,29 @@ class Truth:
         match entry:
             case Bind():
                 self._check_bind(entry)
+                self.written["consumed"] += entry.gang in self.open
                 self.open[entry.gang] = Opened(sequence=sequence, undoing=False, slots=entry.slots)
+                self._forget_nominations(entry.gang)
+            case Plan():
+                self._check_plan(entry)
+                self.written["plan"] += 1
+                victims = frozenset(victim.uid for victim in entry.victims)
+                self.open[entry.gang] = Opened(
+                    sequence=sequence, plan=sequence, victims=victims, nominated=entry.nominated
+                )
+            case Withdrawing():
+                plan = self.open.get(entry.gang)
+                if plan is None or not plan.plan or plan.sequence != entry.plan:
+                    raise Violation(f"a withdrawing of what is not open: {entry}")
+                self.written["withdrawn"] += 1
+                self.open[entry.gang] = msgspec.structs.replace(plan, sequence=sequence)
             case Undoing():
                 replaced = self.open.get(entry.gang)
-                if replaced is not None and replaced.undoing:
-                    raise Violation(f"an undoing of an undoing: {entry}")
+                if replaced is not None and (replaced.undoing or replaced.plan):
+                    raise Violation(f"an undoing of what is no bind: {entry}")
+                for slot in entry.slots:
+                    if any(slot.uid in other.victims for other in self.open.values()):
+                        raise Violation(f"{slot.uid} is released while a plan evicts it")
                 for slot in replaced.slots if replaced is not None else ():
                     kept = all(slot.uid != one.uid for one in entry.slots)
                     if kept and self._unbound(slot.uid):
@@ -292,10 +327,16 @@ class Truth:
                 del self.open[entry.gang]
 
     def _check_bind(self, entry: Bind) -> None:
-        if entry.gang in self.open:
+        plan = self.open.get(entry.gang)
+        if plan is not None and (not plan.plan or plan.withdrawing):
             raise Violation(f"{entry.gang} has two open entries")
+        if plan is not None and (left := [uid for uid in sorted(plan.victims) if self._stands(uid)]):
+            raise Violation(f"{entry.gang} consumes its plan although {left} stand")
         for slot in entry.slots:
             cards = {card.index for card in slot.cards}
+            if any(slot.uid in other.victims for other in self.open.values()):
+                raise Violation(f"{slot.uid} is bound although a plan evicts it")
+            self._check_nominated(entry.gang, slot)
             for gang, other in self.open.items():
                 for one in other.slots:
                     if (pod := self._pod(one.uid)) is None or pod.finished:
@@ -307,10 +348,55 @@ class Truth:
                 if same and pod.uid != slot.uid and cards & {card.index for card in pod.cards}:
                     raise Violation(f"room promised to {slot.uid} on {slot.node} is {pod.uid}'s")
 
+    def _check_nominated(self, gang: GangKey, slot: Slot) -> None:
+        """No other gang's nominated room is given away."""
+        cards = {card.index for card in slot.cards}
+        for other in self.open.values():
+            for one in other.nominated if not other.withdrawing else ():
+                for held in one.slots if one.gang != gang else ():
+                    if held.node == slot.node and cards & {card.index for card in held.cards}:
+                        raise Violation(f"room of {slot.uid} on {slot.node} is nominated to {one.gang}")
+
+    def _check_plan(self, entry: Plan) -> None:
+        if entry.gang in self.open:
+            raise Violation(f"{entry.gang} has two open entries")
+        victims = {victim.uid for victim in entry.victims}
+        for victim in entry.victims:
+            if any(victim.uid in other.victims for other in self.open.values()):
+                raise Violation(f"{victim.uid} is a victim of two plans")
+            if any(victim.uid == slot.uid for other in self.open.values() for slot in other.slots):
+                raise Violation(f"{victim.uid} is a victim and named by another entry")
+            if (victim.uid, victim.node) not in self.ever_bound:
+                raise Violation(f"{victim.uid} is to leave {victim.node}, where it never was")
+        for one in entry.nominated:
+            for slot in one.slots:
+                self._check_nominated(one.gang, slot)
+                cards = {card.index for card in slot.cards}
+                for pod in self.pods.values():
+                    same = pod.node == slot.node and pod.holds_room and pod.uid not in victims
+                    if same and cards & {card.index for card in pod.cards}:
+                        raise Violation(f"room nominated to {one.gang} on {slot.node} is {pod.uid}'s")
+
+    def _forget_nominations(self, gang: GangKey) -> None:
+        """What other plans nominate for a gang that is bound now."""
+        for key, other in self.open.items():
+            if key != gang:
+                left = tuple(one for one in other.nominated if one.gang != gang)
+                self.open[key] = msgspec.structs.replace(other, nominated=left)
+
+    def _stands(self, uid: PodUid) -> bool:
+        pod = self._pod(uid)
+        return pod is not None and not pod.finished
+
     def _check_close(self, entry: Close) -> None:
         closed = self.open.get(entry.gang)
         if closed is None or closed.sequence != entry.entry:
             raise Violation(f"a close of what is not open: {entry}")
+        if closed.plan and (entry.outcome != "withdrawn" or not closed.withdrawing):
+            raise Violation(f"a close of a plan that is not withdrawn: {entry}")
+        for uid in sorted(closed.victims):
+            if self._stands(uid) and self._pod(uid).fence < closed.sequence:
+                raise Violation(f"{entry.gang} closes as withdrawn although {uid} is not touched")
         for slot in closed.slots:
             if entry.outcome == "bound":
                 if not any(uid == slot.uid for uid, _ in self.ever_bound):
@@ -338,6 +424,13 @@ def _words(entry: object) -> str:
             return f"bind {', '.join(f'{slot.uid}>{slot.node}' for slot in entry.slots)}"
         case Undoing():
             return f"undoing {', '.join(slot.uid for slot in entry.slots)} ({entry.reason})"
+        case Plan():
+            places = "; ".join(
+                f"{one.gang} {', '.join(f'{slot.uid}>{slot.node}' for slot in one.slots)}" for one in entry.nominated
+            )
+            return f"plan {places} evicting {', '.join(victim.uid for victim in entry.victims)}"
+        case Withdrawing():
+            return f"withdrawing {entry.gang} ({entry.reason})"
         case Close():
             return f"close {entry.gang} {entry.outcome} at {entry.freshness}"
     return type(entry).__name__.lower()

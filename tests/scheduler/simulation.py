@@ -5,7 +5,8 @@
 
 Two real leaders (Book, World, Leadership, Executor) share a LEDGER, lag behind in STATE, and reach one API server over a
 network that delays and loses. They are paused, woken, crashed and deposed; pods are deleted, recreated, bound by hand,
-refused by kubelets; nodes vanish and return; STATE is emptied and the LEDGER lost. After that comes a fair time, in which
+refused by kubelets; nodes vanish and return; STATE is emptied and the LEDGER lost. A preemptor proposes plans, sound and
+unsound, and evicts what the leaders commit; it is as late, and paused and crashed as they are. After that comes a fair time, in which
 everything must come to rest: every gang whole, no entry open.
 
 What may never happen is checked by `simulated_truth` at every write. Time is virtual, and all chance comes from the seed.
@@ -24,13 +25,17 @@ import msgspec
 from muster.model.nodes import CardMode
 from muster.model.pods import Phase
 from muster.model.units import NodeName
-from tests.scheduler.simulated_process import Faults, Process, group
+from tests.scheduler.simulated_connections import Connected, Faults, group
+from tests.scheduler.simulated_preemptor import Preemptor
+from tests.scheduler.simulated_process import Process
 from tests.scheduler.simulated_truth import Truth, Violation
 from tests.scheduler.virtual_time import run_virtually
 
 BAD_SECONDS = 90.0
 FAIR_SECONDS = 400.0
 GANGS = {"a": 3, "b": 2, "c": 1}
+CROWD = {"d": 2, "e": 1}
+"""Gangs of the bad times only: with them there is never room for all."""
 NODES = {NodeName("n1"): CardMode.STOCK, NodeName("n2"): CardMode.VOLCANO, NodeName("n3"): CardMode.STOCK}
 CARDS = 2
 HISTORY = 60
@@ -61,6 +66,24 @@ BAD = World(
 )
 LATE = World(weights={"delete": 5, "fail over": 5, "lose": 0.5, "lag": 2, "calm": 2}, lags=(0.0, 10.0, 20.0))
 """Views that are far behind when their process begins to lead."""
+CALM = World(
+    weights={
+        "delete": 2,
+        "fail over": 2,
+        "pause": 3,
+        "wake": 2,
+        "crash": 2,
+        "node": 0.5,
+        "lose": 0.3,
+        "lag": 1,
+        "calm": 14,
+    },
+    lags=(0.0, 0.0, 0.5, 3.0),
+)
+"""Calm enough for plans to be carried out."""
+
+
+WORLDS = {"bad": BAD, "late": LATE, "calm": CALM}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +106,9 @@ class Simulation:
         self.errors: list[BaseException] = []
         self.truth = Truth(self.note)
         self.faults = Faults(self.rng)
-        self.groups = {name: group(name, size) for name, size in GANGS.items()}
+        self.groups = {name: group(name, size) for name, size in (GANGS | CROWD).items()}
         self.processes: list[Process] = []
+        self.preemptor: Preemptor | None = None
         self.generation = 0
         self.stuck: dict[str, bool] = {}
 
@@ -111,10 +135,11 @@ class Simulation:
         loop = asyncio.get_running_loop()
         for name, mode in NODES.items():
             self.truth.create_node(name, cards=CARDS, mode=mode)
-        for name, size in GANGS.items():
+        for name, size in (GANGS | CROWD).items():
             for number in range(size):
                 self.truth.create_pod(f"{name}{number}", name)
         self.processes = [self._start(), self._start()]
+        self.preemptor = self._start_preemptor()
         kubelets = asyncio.create_task(self._kubelets())
         while loop.time() < BAD_SECONDS and not self.errors:
             await asyncio.sleep(1.5 * self.rng.random())
@@ -130,8 +155,19 @@ class Simulation:
         kubelets.cancel()
         if kubelets.done() and not kubelets.cancelled() and (error := kubelets.exception()) is not None:
             self.fail(error)
-        for process in self.processes:
+        for process in self._all():
             await process.crash()
+
+    def _all(self) -> list[Connected]:
+        return [*self.processes, self.preemptor] if self.preemptor is not None else [*self.processes]
+
+    def _start_preemptor(self) -> Preemptor:
+        self.generation += 1
+        preemptor = Preemptor(
+            f"e{self.generation}", self.truth, self.faults, self.groups, self.fail, schedulers=lambda: self.processes
+        )
+        preemptor.lag = self.rng.choice(self.world.lags)
+        return preemptor
 
     def _start(self) -> Process:
         self.generation += 1
@@ -151,11 +187,16 @@ class Simulation:
             case "fail over":
                 self._fail_over()
             case "pause":
-                self._pause(rng.choice(self.processes))
+                self._pause(rng.choice(self._all()))
             case "wake":
-                for process in self.processes:
+                for process in self._all():
                     process.gate.set()
             case "crash":
+                if rng.random() < 0.3:
+                    self.note(f"{self.preemptor.name} crashes")
+                    await self.preemptor.crash()
+                    self.preemptor = self._start_preemptor()
+                    return
                 number = rng.randrange(2)
                 self.note(f"{self.processes[number].name} crashes")
                 await self.processes[number].crash()
@@ -170,14 +211,14 @@ class Simulation:
                     truth.bind_by_hand(name)
             case "reset":
                 self.note("STATE is emptied")
-                for process in self.processes:
+                for process in self._all():
                     process.state.reset_wanted = True
             case "lose" if truth.exists:
                 truth.lose_ledger()
             case "lag":
-                rng.choice(self.processes).lag = rng.choice(self.world.lags)
+                rng.choice(self._all()).lag = rng.choice(self.world.lags)
 
-    def _pause(self, process: Process) -> None:
+    def _pause(self, process: Connected) -> None:
         if process.gate.is_set():
             self.note(f"{process.name} pauses")
             process.gate.clear()
@@ -237,7 +278,7 @@ class Simulation:
                 elif not (self.faults.on and self._is_stuck(pod.uid)):
                     assigned = {**pod.annotations, "volcano.sh/gpu-assigned": "true"}
                     truth.write_pod(msgspec.structs.replace(pod, phase=Phase.RUNNING, annotations=assigned))
-            for gang, size in GANGS.items():
+            for gang, size in (GANGS | CROWD if self.faults.on else GANGS).items():
                 for number in range(size):
                     name = f"{gang}{number}"
                     if name not in truth.pods and self.rng.random() < 0.5:
@@ -252,10 +293,12 @@ class Simulation:
     async def _be_fair(self) -> None:
         self.note("--- from here on everything works ---")
         self.faults.on = False
+        for name in [name for name, pod in self.truth.pods.items() if pod.gang in {f"ns/{gang}" for gang in CROWD}]:
+            self.truth.delete_pod(name)
         for name in NODES:
             if name not in self.truth.nodes:
                 self._return(name)
-        for process in self.processes:
+        for process in self._all():
             process.gate.set()
         # Who thinks that it leads although another does finds out.
         for process in self.processes[1:]:
@@ -297,9 +340,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seeds", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int)
-    parser.add_argument("--late", action="store_true", help="views that are far behind when their process leads")
+    parser.add_argument("--world", choices=sorted(WORLDS), default="bad")
     options = parser.parse_args(arguments)
-    world = LATE if options.late else BAD
+    world = WORLDS[options.world]
     if options.seed is not None:
         print(describe(outcome := simulate(options.seed, world), lines=1_000_000))
         return 1 if outcome.error else 0

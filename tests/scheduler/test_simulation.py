@@ -4,19 +4,25 @@ from itertools import product
 
 import pytest
 
-from tests.scheduler.broken_rules import BROKEN
-from tests.scheduler.simulation import BAD, LATE, describe, first_failure, simulate
+from tests.scheduler.broken_rules import BROKEN, BROKEN_PLANS
+from tests.scheduler.simulation import BAD, CALM, LATE, WORLDS, describe, first_failure, simulate
 
-SEEDS = 60
+SEEDS = 25
 ENOUGH = 150
 """Seeds of each world within which a missing rule must show; nearly all need a tenth of it."""
 
 
-@pytest.mark.parametrize("world", [pytest.param(BAD, id="bad"), pytest.param(LATE, id="late")])
+@pytest.mark.parametrize("world", [pytest.param(world, id=name) for name, world in WORLDS.items()])
 @pytest.mark.parametrize("first", [0, SEEDS])
 def test_every_promise_is_kept_and_everything_comes_to_rest(world, first):
     failure = first_failure(range(first, first + SEEDS), world)
     assert failure is None, describe(failure)
+
+
+@pytest.mark.parametrize("rule", BROKEN_PLANS)
+def test_the_simulation_of_plans_finds_a_violation_when(rule, monkeypatch):
+    BROKEN_PLANS[rule](monkeypatch)
+    assert any(simulate(seed, CALM).error for seed in range(ENOUGH))
 
 
 @pytest.mark.parametrize("rule", BROKEN)

@@ -7,7 +7,7 @@ between its Binding and its allocation there at a time (the plugin marks an allo
 from collections.abc import Iterable
 
 from muster.decide.assignment import assignment_annotations, is_allocating
-from muster.decide.commitments import LedgerView, OpenEntry
+from muster.decide.commitments import LedgerView, Lingering, OpenEntry
 from muster.decide.settling import Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
@@ -31,16 +31,18 @@ def reserved_places(view: LedgerView, world: World) -> Iterable[tuple[NodeName, 
             yield from ((slot.node, use.index) for use in slot.cards)
 
 
-def may_bind_now(world: World, steps: Steps) -> list[tuple[OpenEntry, Slot]]:
+def may_bind_now(world: World, steps: Steps, *, lingering: Iterable[Lingering] = ()) -> list[tuple[OpenEntry, Slot]]:
     """The Bindings that may go out now: everything, but one allocating pod at a time on nodes whose plugin needs it.
 
-    A pod that is being taken back may have been bound already, although STATE does not show it yet: it counts.
+    A pod that is being taken back, or whose entry was closed by a leader that saw more, may have been bound already, although
+    STATE does not show it yet here: it counts.
     """
     serial = {slot.node for _, slot in steps.binds if slot.cards and _obeys(world.nodes.get(slot.node))}
     if not serial:
         return list(steps.binds)
     taken: set[NodeName] = {pod.node for pod in world.starting.values() if pod.node in serial and _allocating(pod)}
-    taken |= {slot.node for _, slot in steps.undos if slot.cards and _not_bound(world.by_uid.get(slot.uid))}
+    unseen = [slot for _, slot in steps.undos] + [slot for item in lingering for slot in item.slots]
+    taken |= {slot.node for slot in unseen if slot.cards and _not_bound(world.by_uid.get(slot.uid))}
     allowed: list[tuple[OpenEntry, Slot]] = []
     for entry, slot in steps.binds:
         if slot.node in serial and slot.cards:
