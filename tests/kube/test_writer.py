@@ -179,6 +179,18 @@ async def test_a_touch_whose_earlier_attempt_arrived_is_not_written_again(server
     assert [seen.method for seen in server.seen] == ["GET"]
 
 
+async def test_a_touch_brings_its_annotations_with_the_fence(server, writer):
+    server.script = [replies(fenced(12, 5)), replies(fenced(13, 9))]
+    await writer.touch("pods", "team", "a", uid="u", fence=9, annotations={"muster.dev/evict-at": "soon"})
+    assert server.seen[1].body["metadata"]["annotations"] == {"muster.dev/evict-at": "soon", "muster.dev/fence": "9"}
+
+
+async def test_a_pod_that_another_touched_with_our_fence_gets_the_annotations_that_are_missing(server, writer):
+    server.script = [replies(fenced(13, 9)), replies(fenced(14, 9))]
+    touched = await writer.touch("pods", "team", "a", uid="u", fence=9, annotations={"muster.dev/evict-at": "soon"})
+    assert (touched.resource_version, [seen.method for seen in server.seen]) == ("14", ["GET", "PATCH"])
+
+
 async def test_a_touch_of_another_uid_finds_nothing(server, writer):
     server.script = [replies(fenced(12, uid="second"))]
     with pytest.raises(NotFound, match="second"):

@@ -34,7 +34,7 @@ class Pods:
         return self.pod
 
     async def touch(
-        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None
+        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None, annotations=None
     ) -> Seen:
         if not self.exists or self.pod.uid != uid:
             raise NotFound("gone")

@@ -5,9 +5,11 @@ Every write carries the uid and the resourceVersion of an object whose fence was
 what STATE shows.
 
     bind:  STATE's pod ─► Binding(uid, resourceVersion) ─409/unknown─► GET ─► bound? done : fence ≤ token? retry
-    undo:  touch (fence := token) ─► bound to the slot's node? evict(uid, resourceVersion) : done
+    undo, and evicting victims of a plan:
+           touch (fence := token) ─► bound to the slot's node? evict(uid, resourceVersion) : done
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Protocol
 
@@ -77,9 +79,16 @@ class PodWrites(Protocol):
         ...
 
     async def touch(
-        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: "Seen | None" = None
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: PodUid,
+        token: Sequence,
+        known: "Seen | None" = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> Seen:
-        """Raise the fence to the token; `known` saves the first read.
+        """Raise the fence to the token, with these annotations in the same write; `known` saves the first read.
 
         Raises Fenced when a newer one stands, NotFound when the uid is gone.
         """
@@ -129,6 +138,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds, for AGAIN."""
     away: bool = False
     """The API server gave no answer, or none that it gives while it works."""
+    budget: bool = False
+    """A PodDisruptionBudget forbids the eviction for now."""
 
 
 DONE = Result(outcome=Outcome.DONE)
@@ -191,15 +202,22 @@ class Executor:
             return _not_now(error)
 
     async def touch(
-        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: PodUid,
+        token: Sequence,
+        known: Seen | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> Seen | Result:
-        """Raise the pod's fence to the token; the answer says whether and where it is bound.
+        """Raise the pod's fence to the token, with these annotations; the answer says whether and where it is bound.
 
         Returns:
             The pod as the write's answer showed it, or why it was not touched.
         """
         try:
-            return await self._pods.touch(namespace, name, uid=uid, token=token, known=known)
+            return await self._pods.touch(namespace, name, uid=uid, token=token, known=known, annotations=annotations)
         except NotFound:
             return GONE
         except Fenced as error:
@@ -210,7 +228,7 @@ class Executor:
             return _not_now(error)
 
     async def undo(self, namespace: str, name: str, *, uid: PodUid, node: NodeName, token: Sequence) -> Result:
-        """Touch the pod, and evict it when it is bound to the node of its slot."""
+        """Touch the pod, and evict it when it is bound to the node of its slot (or where the plan says that it stands)."""
         touched = await self.touch(namespace, name, uid=uid, token=token)
         if isinstance(touched, Result):
             return touched
@@ -260,7 +278,12 @@ def _not_now(error: KubeError) -> Result:
         return Result(outcome=Outcome.REFUSED, message=error.message)
     if isinstance(error, TooManyRequests):
         wait = BUDGET_SECONDS if error.disruption_budget else 1.0
-        return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=max(wait, error.retry_after or 0.0))
+        return Result(
+            outcome=Outcome.AGAIN,
+            message=error.message,
+            retry_after=max(wait, error.retry_after or 0.0),
+            budget=error.disruption_budget,
+        )
     if isinstance(error, Unavailable):
         return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=error.retry_after or 0.5, away=True)
     return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=1.0)

@@ -1,5 +1,7 @@
 """The executor's writes on the real API."""
 
+from collections.abc import Mapping
+
 from muster.fenced.executor import Present, Seen
 from muster.kube.decoding import PODS
 from muster.kube.objects import ObjectMeta
@@ -30,11 +32,20 @@ class ApiPods:
         )
 
     async def touch(
-        self, namespace: str, name: str, *, uid: PodUid, token: Sequence, known: Seen | None = None
+        self,
+        namespace: str,
+        name: str,
+        *,
+        uid: PodUid,
+        token: Sequence,
+        known: Seen | None = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> Seen:
-        """Raise the fence to the token; the answer shows the pod after that."""
+        """Raise the fence to the token, with these annotations; the answer shows the pod after that."""
         raw = None if known is None else _raw(namespace, name, known)
-        touched = await self._writer.touch(PODS, namespace, name, uid=uid, fence=token, known=raw)
+        touched = await self._writer.touch(
+            PODS, namespace, name, uid=uid, fence=token, known=raw, annotations=annotations
+        )
         return _seen(touched.object)
 
     async def bind(

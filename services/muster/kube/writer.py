@@ -182,14 +182,24 @@ class Writer:
     # Fences
 
     async def touch(
-        self, kind: Kind, namespace: str | None, name: str, *, uid: str, fence: LedgerSequence, known: Any = None
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        *,
+        uid: str,
+        fence: LedgerSequence,
+        known: Any = None,
+        annotations: Mapping[str, str] | None = None,
     ) -> Touched:
         """Raise the object's fence to `fence`, never lower it; the answer is the object after that.
 
         A pod's answer says by `spec.node_name` whether and where it is bound. An object that carries exactly this
-        fence was touched by an earlier attempt and is not written again. `known` (a decoded object) saves the first
-        read. Raises Fenced when the object carries a newer fence, NotFound when it or this uid is gone.
+        fence (and these `annotations`, which are written with it) was touched by an earlier attempt and is not written
+        again. `known` (a decoded object) saves the first read. Raises Fenced when the object carries a newer fence,
+        NotFound when it or this uid is gone.
         """
+        marks = annotations or {}
         info = kind_info(kind)
         current = known
         for _ in range(_TOUCH_ATTEMPTS):
@@ -204,11 +214,13 @@ class Writer:
                 raise Fenced(message, found=found)
             before = current.metadata.resource_version
             if found == fence:
-                if current is not known:
+                if current is known:
+                    current = None
+                    continue
+                if marks.items() <= current.metadata.annotations.items():
                     return Touched(object=current, resource_version=before, fence=fence)
-                current = None
-                continue
-            body = {"metadata": {"uid": uid, "resourceVersion": before, "annotations": {FENCE_ANNOTATION: str(fence)}}}
+            written_marks = {**marks, FENCE_ANNOTATION: str(fence)}
+            body = {"metadata": {"uid": uid, "resourceVersion": before, "annotations": written_marks}}
             try:
                 written = await self.merge_patch(info, namespace, name, body)
             except Conflict:
