@@ -83,7 +83,13 @@ class Looks:
         self._size = needed
 
     def values(
-        self, key: object, compute: Callable[[Numbers], Values], rows: Mask | None = None, outside: float = 0, *, own: bool = False
+        self,
+        key: object,
+        compute: Callable[[Numbers], Values],
+        rows: Mask | None = None,
+        outside: float = 0,
+        *,
+        own: bool = False,
     ) -> Values:
         """The value of every row, as ``compute`` gives it for looks; ``outside`` where ``rows`` leave a row out.
 

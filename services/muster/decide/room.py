@@ -148,6 +148,8 @@ class Room:
         """The same for values that are no whole numbers."""
         self.looks: Looks | None = None
         """See `look_at`."""
+        self.ranks: Ints = np.arange(fleet.size, dtype=np.int64)
+        """By row: which of nodes that are equally good is taken first; see `muster.decide.canonical`."""
         self._whole = held is not None
         self.neighbours: Neighbours | None = None
         """Who stands where, once a pod of a kind was loaded or taken; None while terms between pods play no part."""

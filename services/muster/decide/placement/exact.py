@@ -219,7 +219,9 @@ class Exact:
         fits = np.where(inside, self._capacity(shape), 0)
         spots = []
         shared = share_fits(self.room, shape.request) if shape.request.share is not None else None
-        for row in np.flatnonzero(fits).tolist():
+        # In an order that names have no part in: what the solver answers may depend on it.
+        usable = np.flatnonzero(fits)
+        for row in usable[np.argsort(self.room.ranks[usable])].tolist():
             bound = min(most, int(fits[row]))
             if shared is None:
                 hint = self._hinted.get((item, role, row, -1), 0)

@@ -203,8 +203,8 @@ class Greedy:
             rows = ~blocked if rows is None else rows & ~blocked
         return capacity(self.room, shape, rows)
 
-    @staticmethod
     def _holding(
+        self,
         codes: Ints,
         capacities: Sequence[Ints],
         counts: Sequence[int],
@@ -227,8 +227,19 @@ class Greedy:
         left = (sums - wanted)[:, chosen]
         if roomiest:
             left = -left
-        far = np.array([code not in near for code in chosen.tolist()], dtype=np.bool_) if near else np.zeros(chosen.size)
-        return chosen[np.lexsort((chosen, *left[::-1], far))].tolist()
+        far = (
+            np.array([code not in near for code in chosen.tolist()], dtype=np.bool_) if near else np.zeros(chosen.size)
+        )
+        if chosen.size < 2:
+            return [int(code) for code in chosen]
+        return [int(code) for code in chosen[np.lexsort((self._domain_ranks(codes)[chosen], *left[::-1], far))]]
+
+    def _domain_ranks(self, codes: Ints) -> Ints:
+        """By domain code: the rank of the first of its nodes."""
+        inside = codes >= 0
+        ranks = np.full(int(codes.max(initial=-1)) + 1, codes.size, dtype=np.int64)
+        np.minimum.at(ranks, codes[inside], self.room.ranks[inside])
+        return ranks
 
     def _fill(self, ask: Ask, order: Sequence[int], rows: Mask | None, cluster: Ints | None) -> list[Landed] | None:
         landed: list[Landed] = []
@@ -291,8 +302,9 @@ class Greedy:
         sums = np.bincount(cluster, weights=fits, minlength=int(cluster.max(initial=0)) + 1).astype(np.int64)
         while len(landed) < count and sums.any():
             left = count - len(landed)
-            enough = np.flatnonzero(sums >= left)
-            code = int(enough[np.argmin(sums[enough])]) if enough.size else int(np.argmax(sums))
+            enough = sums[sums >= left]
+            among = np.flatnonzero(sums == (enough.min() if enough.size else sums.max()))
+            code = int(among[self._domain_ranks(cluster)[among].argmin()] if among.size > 1 else among[0])
             self._pods(number, role, min(left, int(sums[code])), np.where(cluster == code, fits, 0), landed)
             sums[code] = 0
         return landed if len(landed) == count else None

@@ -19,7 +19,6 @@ from muster.decide.room import Room
 from muster.model.pods import Request, Shape
 from muster.model.policy import Packing
 
-
 NOWHERE = -1e9
 """Lower than any score."""
 
@@ -98,7 +97,7 @@ def best_row(room: Room, shape: Shape, packing: Packing, fits: Ints, *, mix: Mix
     fleet = room.fleet
     with_cards = bool(shape.request.cards or shape.request.share is not None)
     if with_cards and packing.weight and _unswayed(fleet, shape):
-        return int(np.argmax(np.where(fits > 0, _scores(room, shape, packing, mix), NOWHERE)))
+        return _first(room, np.where(fits > 0, _scores(room, shape, packing, mix), NOWHERE))
     return int(order_rows(room, shape, packing, np.flatnonzero(fits), mix=mix)[0])
 
 
@@ -120,8 +119,14 @@ def next_row(room: Room, shape: Shape, packing: Packing) -> int | None:
     found = room.by_look(("next", shape, packing), scores, admission(fleet, shape).rows, NOWHERE, own=True)
     if found is None:
         return None
-    row = int(found.argmax())
+    row = _first(room, found)
     return row if found[row] > NOWHERE else -1
+
+
+def _first(room: Room, scores: Floats) -> int:
+    """The row with the highest score; of several, the first in rank."""
+    best = np.flatnonzero(scores == scores.max())
+    return int(best[0] if best.size == 1 else best[room.ranks[best].argmin()])
 
 
 def _unswayed(fleet: Fleet, shape: Shape) -> bool:
@@ -145,8 +150,8 @@ def order_rows(
             # A partial sort finds the few that are needed.
             kept = score >= np.partition(score, rows.size - most)[rows.size - most]
             rows, score = rows[kept], score[kept]
-        return np.asarray(rows[np.lexsort((rows, -score))], dtype=np.int64)
-    keys: list[npt.NDArray[np.generic]] = [rows, -score]
+        return np.asarray(rows[np.lexsort((room.ranks[rows], -score))], dtype=np.int64)
+    keys: list[npt.NDArray[np.generic]] = [room.ranks[rows], -score]
     if not with_cards:
         if mix is None:
             keys.append(np.clip(room.whole_free[rows], 0, None))
@@ -187,7 +192,7 @@ def order_cards(
     score = fullness(room, shape, packing)[at]
     keys: list[npt.NDArray[np.generic]] = [
         positions,
-        at,
+        room.ranks[at],
         *(
             (np.where(fresh, 0.0, np.round(left, 9)), -score * fresh, fresh)
             if costs is None
@@ -204,7 +209,11 @@ def order_cards(
 
 def _best_card(room: Room, costs: Floats, rows: Ints) -> CardSlots:
     among = costs[rows]
-    where, position = divmod(int(among.argmin()), among.shape[1]) if among.size else (0, 0)
+    where = position = 0
+    if among.size:
+        best = np.flatnonzero(among.min(axis=1) == among.min())
+        where = int(best[room.ranks[rows[best]].argmin()])
+        position = int(among[where].argmin())
     if not among.size or not np.isfinite(among[where, position]):
         none = np.zeros(0, dtype=np.int64)
         return CardSlots(none, none, none, none.astype(np.bool_))

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from muster.decide.asks import Ask
+from muster.decide.canonical import canonical_ranks
 from muster.decide.fleet import PODS, Mask
 from muster.decide.placement.fragmentation import Mix
 from muster.decide.placement.greedy import Greedy, Landed
@@ -48,6 +49,7 @@ class Round:
         self.settled: set[GangKey] = set()
         """Gangs of this round that no rearrangement may drop."""
         self._tries = 0
+        room.ranks = canonical_ranks(room)
         self.base_pods = room.free[:, PODS].copy()
         self._base = room.mark()
         self._usage = _copied(tree.usage)

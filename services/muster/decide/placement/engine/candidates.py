@@ -70,11 +70,12 @@ def choice_of(
     if not chosen:
         return None
     slack = np.sum(sums, axis=0)
+    place = {int(code): at for at, code in reversed(list(enumerate(codes.tolist())))}
     if entry.required is not None:
-        chosen.sort(key=lambda code: (code not in now_codes, slack[code], code))
+        chosen.sort(key=lambda code: (code not in now_codes, slack[code], place[code]))
     else:
         chosen.sort(
-            key=lambda code: (code not in now_codes, -min(float(total[code]), entry.minimum), slack[code], code)
+            key=lambda code: (code not in now_codes, -min(float(total[code]), entry.minimum), slack[code], place[code])
         )
     if most and len(chosen) > most:
         chosen = _some(

@@ -136,9 +136,7 @@ class Told(NamedTuple):
         )
 
 
-def told_of(
-    room: Room, item: Item, *, ordinary: frozenset[Shape], landed: Mapping[GangKey, Sequence[Landed]]
-) -> Told:
+def told_of(room: Room, item: Item, *, ordinary: frozenset[Shape], landed: Mapping[GangKey, Sequence[Landed]]) -> Told:
     """A gang in slots."""
     ask = item.ask
     if not can_be_told(room, ask, ordinary):
@@ -161,9 +159,7 @@ def demands_of(told: Iterable[Told], aside: frozenset[GangKey]) -> Demands:
         if not one.parts or gang.key in aside:
             apart.append(item)
         elif one.wished:
-            entries.append(
-                Entry(item, one.parts, one.minimum, one.wish.required, one.wish.preferred, one.followers)
-            )
+            entries.append(Entry(item, one.parts, one.minimum, one.wish.required, one.wish.preferred, one.followers))
         elif len(told) <= BAGS_FROM:
             alike[gang.key].append(one)
         else:

@@ -32,7 +32,7 @@ Owner = PartOf | Kind
 
 def rows_of(batch: Batch, plan: Plan) -> dict[Owner, list[int]]:
     """A row for every pod of the plan; raises AssertionError when the profile promised what is not there."""
-    pools = batch.pools
+    pools, ranks = batch.pools, batch.room.ranks
     wanted: list[list[tuple[int, Owner, int]]] = [[] for _ in range(pools.total)]
     for number, counts in plan.placed.items():
         parts = batch.demands.entries[number].parts
@@ -43,14 +43,16 @@ def rows_of(batch: Batch, plan: Plan) -> dict[Owner, list[int]]:
             wanted[pool].append((kind.size, kind, int(flow[pool])))
     result: dict[Owner, list[int]] = defaultdict(list)
     for pool, inside in enumerate(wanted):
-        rooms = sorted((int(pools.free[row]), row) for row in pools.rows[pool].tolist()) if inside else []
+        rooms = (
+            sorted((int(pools.free[row]), int(ranks[row]), row) for row in pools.rows[pool].tolist()) if inside else []
+        )
         for size, owner, count in sorted(inside, key=lambda one: -one[0]):
             for _ in range(count):
-                at = bisect.bisect_left(rooms, (size, -1))
+                at = bisect.bisect_left(rooms, (size, -1, -1))
                 assert at < len(rooms), f"no slot of {size} in pool {pool}: the profile promised one"
-                free, row = rooms.pop(at)
+                free, rank, row = rooms.pop(at)
                 if free > size:
-                    bisect.insort(rooms, (free - size, row))
+                    bisect.insort(rooms, (free - size, rank, row))
                 result[owner].append(row)
     return result
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.fleet import Ints, Mask
-from muster.decide.placement.engine.demands import Bag, Demands, Entry, Kind, Part, demands_of, levels_wished, told_of
+from muster.decide.placement.engine.demands import Bag, Entry, Kind, Part, demands_of, levels_wished, told_of
 from muster.decide.placement.engine.profile import Pools, effective, ordinary, pools_of, slot_size, tellable
 from muster.decide.placement.exact import Item, Limit
 from muster.decide.placement.greedy import Landed

@@ -18,7 +18,7 @@ import numpy as np
 from muster.decide.fleet import PODS, Ints, Mask
 from muster.decide.placement.feasibility import admission, capacity
 from muster.decide.room import Room
-from muster.decide.topology import domain_name, domains, preferred_domains
+from muster.decide.topology import domains, preferred_domains
 from muster.model.pods import Request, Shape
 
 LOSS_PER_THOUSAND = 10
@@ -120,7 +120,7 @@ def pools_of(
     levels: Iterable[int],
     blocked: Mapping[Shape, Mask],
 ) -> Pools:
-    """Group the rows that any of these shapes may use; pools are ordered by what people call their domains, not by row."""
+    """Group the rows that any of these shapes may use; pools are ordered by the ranks of their rows."""
     fleet = room.fleet
     free = effective(room, per_card_amounts)
     allowed: list[Mask] = []
@@ -146,16 +146,11 @@ def pools_of(
     keys += [untouched[used].astype(np.int64), np.where(untouched[used], free[used], 0)]
     stacked = np.array(keys, dtype=np.int64).T
     _, first, inverse = np.unique(stacked, axis=0, return_index=True, return_inverse=True)
-    names = [
-        (
-            *(domain_name(fleet, level, int(used[one])) for level in ordered),
-            tuple(int(value) for value in stacked[one, 2 * len(ordered) :]),
-        )
-        for one in first
-    ]
-    order = sorted(range(len(first)), key=lambda one: (str(names[one]), one))
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
+    ranks = np.full(first.size, fleet.size, dtype=np.int64)
+    np.minimum.at(ranks, inverse.ravel(), room.ranks[used])
+    order = np.argsort(ranks)
+    place = np.empty(order.size, dtype=np.int64)
+    place[order] = np.arange(order.size)
     of_used = place[inverse.ravel()]
     of_row = np.full(fleet.size, -1, dtype=np.int64)
     of_row[used] = of_used
@@ -182,7 +177,7 @@ def pools_of(
         required={level: domains(fleet, level)[head] for level in ordered},
         preferred=preferred,
         alike=_alike(untouched[head], free[head], table[:, head]),
-        unit=_units(preferred[ordered[-1]] if ordered else np.arange(count, dtype=np.int64)),
+        unit=met(preferred[ordered[-1]] if ordered else np.arange(count, dtype=np.int64)),
     )
 
 
@@ -191,7 +186,7 @@ def _alike(untouched: Mask, free: Ints, masks: Mask) -> Ints:
     return np.unique(states.astype(np.int64), axis=0, return_inverse=True)[1].ravel().astype(np.int64)
 
 
-def _units(codes: Ints) -> Ints:
+def met(codes: Ints) -> Ints:
     """Codes in the order in which pools meet them."""
     known: dict[int, int] = {}
     return np.array([known.setdefault(int(code), len(known)) for code in codes], dtype=np.int64)

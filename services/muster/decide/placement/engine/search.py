@@ -15,6 +15,7 @@ from muster.decide.fleet import Ints, Mask
 from muster.decide.placement.engine.budget import Budget
 from muster.decide.placement.engine.master import Master, Region
 from muster.decide.placement.engine.plan import Batch, Plan
+from muster.decide.placement.engine.profile import met
 from muster.decide.placement.solver import Solve
 from muster.model.policy import Solver
 
@@ -118,6 +119,7 @@ def _deal(batch: Batch, plan: Plan, size: int, draw: np.random.Generator) -> Ite
     }
     for level in sorted(wider):
         codes = batch.pools.required[level]
+        codes = np.where(codes < 0, -1, met(codes))
         units_each = len(np.unique(batch.pools.unit)) / max(1, len(np.unique(codes)))
         if units_each > 1.5:
             yield from _groups(codes, max(1, round(1.5 * size / units_each)), draw)
