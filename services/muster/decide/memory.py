@@ -4,6 +4,8 @@
     gang back-offs    a gang that was rejected again and again waits longer each time
     node back-offs    a (node, shape) the kubelet refused is left alone for a while
     card back-offs    so is a card whose handing over to a pod failed
+    evictions         what plans of the last hours made leave: for the limits on evictions, and the cost of one more
+    tried             plans that were refused or led nowhere, by their inputs: not proposed again while those are the same
     request mix       how often which request was seen, for judging fragmentation
 
 Frozen; every function returns a new memory. The shell persists it in the LEDGER as plain data.
@@ -16,12 +18,15 @@ from typing import Any
 import msgspec
 
 from muster.model.instructions import Slot
+from muster.model.ledger import Plan
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Request, Shape, Share
 from muster.model.policy import Timeouts
 from muster.model.units import Bytes, CardCount, CardIndex, CorePercent, GangKey, MiB, MilliCpu, NodeName, PodUid
 
 CORE = "scheduling"
+EVICTIONS_KEPT = 21_600.0
+"""Seconds."""
 
 
 class Backoff(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,6 +65,16 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It does not lapse while victims are still there; after that it does at this time."""
 
 
+class Eviction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A gang lost pods to a committed plan."""
+
+    gang: GangKey
+    at: float
+    pods: int = 1
+    cards: int = 0
+    """In millionths."""
+
+
 class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything the scheduling core remembers."""
 
@@ -72,6 +87,11 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Room of committed plans, see `muster.decide.scheduling.nominated`."""
     fruitless: str = ""
     """Digest of the last problem that the exact model could not improve; it is not solved again while nothing changed."""
+
+    evictions: tuple[Eviction, ...] = ()
+    """Newest last."""
+    tried: dict[GangKey, str] = {}
+    """Digest of the plan of each gang that was refused or led nowhere, see `muster.decide.preemption.history`."""
 
     def without_fruit(self, digest: str) -> "CoreMemory":
         """Remember the digest ('' forgets)."""
@@ -103,6 +123,16 @@ def nominated(memory: CoreMemory, nominations: tuple[Nomination, ...]) -> CoreMe
     gangs = {one.gang for one in nominations}
     kept = tuple(one for one in memory.nominations if one.gang not in gangs)
     return msgspec.structs.replace(memory, nominations=(*kept, *nominations))
+
+
+def evicted(memory: CoreMemory, plan: Plan, now: float) -> CoreMemory:
+    """A plan was committed: its victims are remembered, older ones than `EVICTIONS_KEPT` are forgotten."""
+    lost: dict[GangKey, Eviction] = {}
+    for victim in plan.victims:
+        one = lost.get(victim.gang) or Eviction(gang=victim.gang, at=now, pods=0)
+        lost[victim.gang] = msgspec.structs.replace(one, pods=one.pods + 1, cards=one.cards + victim.cards)
+    kept = tuple(one for one in memory.evictions if one.at + EVICTIONS_KEPT > now)
+    return msgspec.structs.replace(memory, evictions=(*kept, *lost.values()))
 
 
 def gang_failed(memory: CoreMemory, gang: GangKey, *, now: float, timeouts: Timeouts) -> CoreMemory:

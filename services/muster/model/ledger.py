@@ -60,6 +60,8 @@ class Victim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: NodeName
     evict_after: float = 0.0
     """Unix seconds: its grace to write a checkpoint ends then; not evicted before."""
+    cards: int = 0
+    """What it holds of cards, in millionths."""
 
 
 class Nominated(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

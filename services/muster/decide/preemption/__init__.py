@@ -1,12 +1,22 @@
 """The preemptor's core: who must leave so that an entitled gang fits (DESIGN 8). It proposes; the scheduler commits.
 
-victims   which pods may leave at all, in units: one surplus pod, or what is left of a gang, whole
-trial     a room and usage from which units are taken away, to see whether the gang fits then
-law       whose share allows what
-plans     the cheapest set of units that suffices
-moves     consolidation: jobs that leave one node and are placed again in the same plan
+protection  who is left alone, for good or for a while
+victims     which pods leave together, in units: one surplus pod, or what is left of a gang, whole
+candidates  the units of all gangs in the order of what they cost, and bounds on what their leaving could free
+world       the cluster as a plan may count on it, beside other open plans
+trial       a room and usage from which units are taken away, to see whether the gang fits then
+law         whose share allows what
+judging     whether units suffice for a gang
+plans       the cheapest set of units that suffices; clearing: nodes cleared one by one
+moves       consolidation: jobs that leave one node and are placed again in the same plan
+history     what earlier plans mean for the next
+entry       a proposal as the plan entry of the LEDGER
+check       what the committer and the executor ask of a plan
 """
 
+from muster.decide.preemption.check import refusal, unsound
+from muster.decide.preemption.entry import plan_entry
+from muster.decide.preemption.history import tried
 from muster.decide.preemption.proposing import Proposal, propose
 
-__all__ = ["Proposal", "propose"]
+__all__ = ["Proposal", "plan_entry", "propose", "refusal", "tried", "unsound"]

@@ -1,13 +1,18 @@
 """Whose share allows what.
 
-Inside a queue: strictly lower priority. Across queues: on every level below the common one, the reclaimer stays within its
-claim in what must be taken, and the donor is above its own just before each unit leaves (so an indivisible last unit may take
-it below).
+Inside a queue: strictly lower priority. Across queues, either of two cases holds on every level below the common one:
+
+    first    the reclaimer stays within its claim in what must be taken, and the donor is above its own just before each unit
+             leaves (so an indivisible last unit may take it below)
+    second   usage over share of every touched level, sorted from the highest, becomes strictly smaller in that order (so no
+             chain of such plans ends where it began), and no donor ends below the greater of deserved and share
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from fractions import Fraction
 
 from muster.decide.asks import Ask
+from muster.decide.ordering import INFINITE
 from muster.decide.preemption.victims import Unit
 from muster.decide.shares import Tree
 from muster.model.units import QueueName
@@ -66,23 +71,77 @@ def within_claim(
     return True
 
 
+def donor_keeps(tree: Tree, ask: Ask, unit: Unit, resources: Iterable[str]) -> bool:
+    """Whether, with usage as it is, the unit's queue would still have the greater of deserved and share without it."""
+    for level in below_common(tree, unit.gang.queue, ask.gang.queue):
+        for resource in resources:
+            given = unit.charge.get(resource, 0)
+            if given > 0 and tree.governed(level, resource):
+                share = tree.shares.get(level, {}).get(resource, Fraction(0))
+                if tree.usage[level].get(resource, 0) - given < max(Fraction(tree.claim(level, resource)), share):
+                    return False
+    return True
+
+
 def lawful(tree: Tree, ask: Ask, units: Sequence[Unit], charge: Mapping[str, int], taken: frozenset[str]) -> bool:
     """Whether these units may leave for the gang, judged in what must be taken; usage is left as it was."""
     cross = [unit for unit in units if unit.gang.queue != ask.gang.queue]
     own = [unit for unit in units if unit.gang.queue == ask.gang.queue]
+    if not all(in_queue(ask, unit) for unit in own):
+        return False
+    if not cross:
+        return True
+    if not all(reclaimable(tree, ask, unit) for unit in cross):
+        return False
+    for unit in own:
+        tree.charge(unit.gang.queue, unit.charge, -1)
+    allowed = _first_case(tree, ask, cross, charge, taken) or _second_case(tree, ask, cross, charge, taken)
+    for unit in own:
+        tree.charge(unit.gang.queue, unit.charge, 1)
+    return allowed
+
+
+def _first_case(tree: Tree, ask: Ask, cross: Sequence[Unit], charge: Mapping[str, int], taken: frozenset[str]) -> bool:
     left: list[Unit] = []
     allowed = True
-    for unit in own:
-        allowed = allowed and in_queue(ask, unit)
-        tree.charge(unit.gang.queue, unit.charge, -1)
-        left.append(unit)
     # Small before large, surplus before the rest, so that only the last unit of a donor takes it below its claim.
     for unit in sorted(cross, key=lambda one: (one.core, sum(one.charge.get(name, 0) for name in taken), one.key)):
         allowed = allowed and donor_above(tree, ask, unit, taken)
         tree.charge(unit.gang.queue, unit.charge, -1)
         left.append(unit)
-    if cross:
-        allowed = allowed and within_claim(tree, ask, charge, {unit.gang.queue for unit in cross}, taken)
+    allowed = allowed and within_claim(tree, ask, charge, {unit.gang.queue for unit in cross}, taken)
     for unit in left:
         tree.charge(unit.gang.queue, unit.charge, 1)
     return allowed
+
+
+def _second_case(tree: Tree, ask: Ask, cross: Sequence[Unit], charge: Mapping[str, int], taken: frozenset[str]) -> bool:
+    levels: set[QueueName] = set()
+    for queue in {unit.gang.queue for unit in cross}:
+        levels.update(below_common(tree, ask.gang.queue, queue), below_common(tree, queue, ask.gang.queue))
+    before = _ratios(tree, levels, taken)
+    allowed = True
+    for unit in cross:
+        allowed = allowed and donor_keeps(tree, ask, unit, taken)
+        tree.charge(unit.gang.queue, unit.charge, -1)
+    tree.charge(ask.gang.queue, charge)
+    after = _ratios(tree, levels, taken)
+    tree.charge(ask.gang.queue, charge, -1)
+    for unit in cross:
+        tree.charge(unit.gang.queue, unit.charge, 1)
+    return allowed and after < before
+
+
+def _ratios(tree: Tree, levels: Iterable[QueueName], resources: Iterable[str]) -> list[Fraction]:
+    """Usage over share of each level in its dominant resource of these, the highest first."""
+    judged = tuple(resources)
+    ratios = []
+    for level in levels:
+        ratio = Fraction(0)
+        for resource in judged:
+            used = tree.usage[level].get(resource, 0)
+            if used > 0 and tree.governed(level, resource):
+                share = tree.shares.get(level, {}).get(resource, Fraction(0))
+                ratio = max(ratio, Fraction(used) / share if share else Fraction(INFINITE))
+        ratios.append(ratio)
+    return sorted(ratios, reverse=True)

@@ -12,7 +12,7 @@ import msgspec
 from muster.decide.asks import Ask, ask_of
 from muster.decide.placement.greedy import Landed
 from muster.decide.preemption.trial import Trial
-from muster.decide.preemption.victims import Unit, may_leave, unit_of
+from muster.decide.preemption.victims import Unit, unit_of
 from muster.model.gangs import Gang, MemberState
 from muster.model.units import ONE_CARD
 
@@ -29,12 +29,12 @@ class Move(NamedTuple):
 
 
 def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang]) -> Move | None:
-    """The smallest set of moves from one node that makes room for the gang, or None."""
+    """The smallest set of moves from one node that makes room for the gang, or None. ``gangs``: those that may leave."""
     fleet = trial.room.fleet
     movable = [
         unit_of(gang, [m for m in gang.members if m.state is MemberState.BOUND], fleet, core=True)
         for gang in gangs
-        if gang.key != ask.gang.key and gang.priority <= ask.gang.priority and may_leave(gang, fleet)
+        if gang.key != ask.gang.key and gang.preemptible and gang.priority <= ask.gang.priority
     ]
     movable.sort(key=lambda unit: (unit.charge.get("gpu", 0), len(unit.members), unit.key))
     by_row: dict[int, list[Unit]] = {}

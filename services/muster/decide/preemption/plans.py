@@ -1,125 +1,229 @@
 """The cheapest set of units that suffices for a gang.
 
-Units are added in the order of what they cost until the gang fits and the law allows it, then every unit that is not needed
-is dropped again. This is tried with several orders: by cost alone, with the largest first among equal priorities (one large job
-may do instead of two small ones), and for each promising node, or domain, with what stands there first; the cheapest plan
-stays. Nothing is proposed that was not placed whole in the trial.
+    domains     each that could hold the gang if everything that may leave left, cheapest bound first (see `candidates`)
+    rows        one kind of pod: nodes are cleared one after the other, the cheapest for what it gives first (see `clearing`)
+    units       otherwise: units are added in the order of what they cost until the gang fits, in several orders
+    ──► every unit that is not needed is dropped again; the cheapest plan stays
 
-Cost: the highest priority that is hit first, then what donors fall below their claims, gangs ended, pods, cards; then the lower
-queue priority, the queue further above its share.
+Nothing is proposed that was not placed whole in the trial. Cost: the highest priority that is hit first, then what donors fall
+below their claims, work lost since the last checkpoint, restarts, gangs ended, pods, cards; then the lower queue priority, the
+queue further above its share.
 """
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.decide.asks import Ask
-from muster.decide.placement.feasibility import admission, capacity
+from muster.decide.fleet import Ints, Mask
+from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.greedy import Landed
-from muster.decide.preemption.law import below_common, donor_above, in_queue, lawful, reclaimable
+from muster.decide.preemption.candidates import Bounds, balanced, bounds_of, order_of
+from muster.decide.preemption.clearing import Clearing
+from muster.decide.preemption.judging import Judge
+from muster.decide.preemption.law import below_common, donor_above, donor_keeps
 from muster.decide.preemption.trial import Trial
-from muster.decide.preemption.victims import Unit, may_leave, over_share, surplus_left, unit_of, units_of
+from muster.decide.preemption.victims import Unit, over_share, surplus_left, unit_of
+from muster.decide.room import Room
 from muster.decide.shares import smallest_charge
-from muster.decide.topology import domains, resolve
-from muster.model.gangs import Gang, Member
+from muster.model.gangs import Member
 from muster.model.units import GangKey
 
 MOST_PLACES_TRIED = 24
+MOST_DOMAINS_TRIED = 6
 EVERY_STEP = 16
 LONG_PLAN = 64
 
-Cost = tuple[tuple[int, float, int, int, int, int, float], ...]
+Price = tuple[tuple[int, float, int, int, int, int, int, int, float], ...]
 
 
-class Plan(NamedTuple):
+class Found(NamedTuple):
     """Units that leave, and where the gang goes then."""
 
     units: tuple[Unit, ...]
     landed: tuple[Landed, ...]
-    cost: Cost
+    cost: Price
+
+
+class Place(NamedTuple):
+    """A domain in which the gang could stand."""
+
+    code: int
+    rank: int
+    """Number of the first priority up to which everything that leaves could suffice."""
+    estimate: float
+    rows: Mask
 
 
 class Planner:
-    """Searches plans for one gang."""
+    """Searches plans for one gang among these units."""
 
-    def __init__(self, trial: Trial, ask: Ask, gangs: Sequence[Gang], *, preempt: bool, reclaim: bool) -> None:
+    def __init__(
+        self, trial: Trial, empty: Room, ask: Ask, units: Iterable[Unit], *, moved_per_gained: float = 0.0
+    ) -> None:
         self.trial = trial
         self.tree = trial.tree
+        self.empty = empty
         self.ask = ask
+        self.judge = Judge(trial, ask, moved_per_gained=moved_per_gained)
         fleet = trial.room.fleet
         self.asked = sorted({name for role in ask.roles for name in smallest_charge(fleet, role.shape.request)})
-        units = [
-            unit
-            for gang in gangs
-            if gang.key != ask.gang.key and gang.queue in self.tree.queues and may_leave(gang, fleet)
-            for unit in units_of(gang, fleet)
-        ]
-        units = [
-            unit
-            for unit in units
-            if (preempt and in_queue(ask, unit)) or (reclaim and reclaimable(self.tree, ask, unit))
-        ]
-        self.units = sorted(units, key=self._order)
+        self.units = balanced(self.tree, ask, tuple(units))
+        self._second = False
+        """Donors give as the second case of the law allows."""
 
-    def _order(self, unit: Unit) -> tuple[int, bool, int, float, int, int, int, str]:
-        queue = self.tree.queues[unit.gang.queue]
-        other = unit.gang.queue != self.ask.gang.queue
-        return (
-            unit.gang.priority,
-            unit.core,
-            queue.priority if other else 0,
-            -over_share(self.tree, unit.gang.queue, unit.charge) if other else 0.0,
-            len(unit.members),
-            unit.charge.get("gpu", 0),
-            -unit.gang.order,
-            unit.gang.key,  # equal units of one gang keep their order: the latest pod first
-        )
+    def _order(self, unit: Unit) -> object:
+        return order_of(self.tree, self.ask, unit)
 
-    def best(self) -> Plan | None:
+    def best(self) -> Found | None:
         """The cheapest plan found, or None when nothing that may leave suffices."""
         if not self.units:
             return None
-        best: Plan | None = None
-        largest = sorted(self.units, key=lambda unit: (unit.gang.priority, unit.core, -unit.charge.get("gpu", 0)))
-        for order in [self.units, largest, *self._orders_by_place()]:
-            if best is not None and len(best.units) > LONG_PLAN:
-                break  # other orders would hardly differ, and each costs as much again
-            plan = self._plan(order)
-            if plan is not None and (best is None or plan.cost < best.cost):
-                best = plan
+        bounds = bounds_of(self.trial, self.empty, self.ask, self.units)
+        places = self._places(bounds)
+        if not places:
+            return None
+        best: Found | None = None
+        # The second case only where the first allows nothing: it asks for more, and gives less.
+        for second in (False, True):
+            self._second = second
+            if best is None and (not second or any(one.gang.queue != self.ask.gang.queue for one in self.units)):
+                best = self._search(bounds, places)
         return best
 
-    def _orders_by_place(self) -> list[list[Unit]]:
-        """For each node that the gang could use (each domain, where it requires one), what stands there first.
+    def _search(self, bounds: Bounds, places: Sequence[Place]) -> Found | None:
+        best: Found | None = None
+        tried = 0
+        clears = self._clears
+        for place in places if clears or self.judge.codes is not None else ():
+            if best is not None and (tried >= MOST_DOMAINS_TRIED or self._cannot_win(place, bounds, best)):
+                break
+            found = self._in_place(place, bounds, clears=clears)
+            tried += found is not None
+            best = _cheaper(best, found)
+        if best is not None and (clears and len(self._waiting_fits(bounds)) == 1 and self._whole_rows(bounds)):
+            return best
+        if best is not None and len(best.units) > LONG_PLAN:
+            return best  # other orders would hardly differ, and each costs as much again
+        if self.judge.codes is None or best is None:
+            largest = sorted(self.units, key=lambda unit: (unit.gang.priority, unit.core, -unit.charge.get("gpu", 0)))
+            for order in [self.units, largest, *self._orders_by_place()]:
+                best = _cheaper(best, self._plan(order))
+                if best is not None and len(best.units) > LONG_PLAN:
+                    break
+        return best
 
-        Nodes with the cheapest occupants come first; domains with the most room for the gang.
-        """
-        fleet = self.trial.room.fleet
+    # --- places ------------------------------------------------------------------------------------------------------
+
+    def _waiting_fits(self, bounds: Bounds) -> tuple[Ints, ...]:
+        return bounds.fits[-1]
+
+    @property
+    def _clears(self) -> bool:
+        """Whether nodes can be cleared for it one by one: all its pods that wait are alike and stand for themselves."""
         waiting = [role for role in self.ask.roles if role.waiting]
-        useful = np.logical_or.reduce([admission(fleet, role.shape).rows for role in waiting])
-        level = resolve(fleet, self.ask.gang.topology).required
-        codes = np.arange(fleet.size) if level is None else domains(fleet, level)
+        shape = waiting[0].shape
+        return len(waiting) == 1 and shape.request.share is None and not shape.namespace and not shape.host_ports
+
+    def _whole_rows(self, bounds: Bounds) -> bool:
+        """Whether a node takes one pod at the most, so that what was found by clearing nodes is not improved by trying units."""
+        return bool(bounds.fits[-1][0].max(initial=0) <= 1)
+
+    def _places(self, bounds: Bounds) -> list[Place]:
+        """Domains that could hold the gang, those first that hit the lowest priority, then those with the least to clear."""
+        fleet = self.trial.room.fleet
+        codes = np.zeros(fleet.size, dtype=np.int64) if self.judge.codes is None else self.judge.codes
+        inside = np.flatnonzero(codes >= 0)
+        waiting = [role for role in self.ask.roles if role.waiting]
+        first: dict[int, int] = {}
+        for number, fits in enumerate(bounds.fits):
+            total: Ints = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
+            possible = np.ones(total.size, dtype=np.bool_)
+            for role, one in zip(waiting, fits, strict=True):
+                sums = np.bincount(codes[inside], weights=one[inside], minlength=total.size).astype(np.int64)
+                possible &= sums >= role.need
+                total = total + np.minimum(sums, len(role.waiting))
+            possible &= total >= self.ask.minimum
+            for code in np.flatnonzero(possible).tolist():
+                first.setdefault(code, number)
+        if not first:
+            return []
+        price = self._prices(bounds)
+        now = np.sum([capacity(self.trial.room, role.shape) for role in waiting], axis=0)
+        places = []
+        for code, number in first.items():
+            rows = codes == code
+            gain = np.maximum(np.sum(bounds.fits[number], axis=0) - now, 0)
+            missing = self.ask.minimum - int(now[rows].sum())
+            estimate = _cheapest(price[number], gain, np.flatnonzero(rows & (gain > 0)), missing)
+            places.append(Place(code, number, estimate, rows))
+        return sorted(places, key=lambda one: (one.rank, one.estimate, one.code))
+
+    def _prices(self, bounds: Bounds) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
+        """What clearing each row costs up to each priority: of a unit on several rows each carries its part, so no sum is too high."""
+        size = self.trial.room.fleet.size
+        ranked: dict[int, list[Unit]] = {rank: [] for rank in bounds.priorities}
+        for unit in self.units:
+            if unit.core or surplus_left(unit.gang, unit.members) >= 0:
+                ranked[unit.gang.priority].append(unit)
+        total = np.zeros(size)
+        prices: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
+        for units in ranked.values():
+            rows = [row for unit in units if unit.core for row in unit.rows]
+            parts = [weight(unit) / len(unit.rows) for unit in units if unit.core for _ in unit.rows]
+            if rows:
+                total = total * (1.0 if not prices else 1e-3) + np.bincount(rows, weights=parts, minlength=size)
+            prices.append(total)
+        return prices
+
+    def _cannot_win(self, place: Place, bounds: Bounds, best: Found) -> bool:
+        """Whether every plan in a domain hits a higher priority than the best one does."""
+        return bounds.priorities[place.rank] > max(unit.gang.priority for unit in best.units)
+
+    def _in_place(self, place: Place, bounds: Bounds, *, clears: bool) -> Found | None:
+        inside = [unit for unit in self.units if place.rows[list(unit.rows)].any()]
+        if clears:
+            limit = bounds.priorities[place.rank]
+            for last in dict.fromkeys((limit, bounds.priorities[-1])):
+                allowed = [unit for unit in inside if unit.gang.priority <= last]
+                clearing = Clearing(
+                    self.trial.room.fleet, allowed, place.rows, bounds.fits[bounds.priorities.index(last)][0], weight
+                )
+                now = capacity(self.trial.room, next(role.shape for role in self.ask.roles if role.waiting))
+                chosen = clearing.cheapest(now, self.ask.minimum, self._donor_gives, self.tree)
+                found = self._drop(chosen) if chosen else None
+                if found is not None:
+                    return found
+        if self.judge.codes is None:
+            return None
+        return self._plan(inside)
+
+    def _orders_by_place(self) -> list[list[Unit]]:
+        """For each node that the gang could use, what stands there first; nodes with the cheapest occupants come first."""
+        if self.judge.codes is not None:
+            return []
+        waiting = [role for role in self.ask.roles if role.waiting]
         price: dict[int, int] = {}
+        useful = np.logical_or.reduce([capacity(self.empty, role.shape) > 0 for role in waiting])
         for rank, unit in enumerate(self.units):
             for row in unit.rows:
-                if useful[row] and codes[row] >= 0:
-                    price.setdefault(int(codes[row]), rank)
+                if useful[row]:
+                    price.setdefault(row, rank)
         fits = np.sum([capacity(self.trial.room, role.shape) for role in waiting], axis=0)
-        free: dict[int, int] = defaultdict(int)
-        if level is not None:
-            for code, number in zip(codes.tolist(), fits.tolist(), strict=True):
-                free[code] += number
-        places = sorted(price, key=lambda code: (-free[code], price[code], code))[:MOST_PLACES_TRIED]
+        most = MOST_PLACES_TRIED if len(self.units) <= 10 * MOST_PLACES_TRIED else MOST_DOMAINS_TRIED
         orders = []
-        for place in places:
-            there = [any(int(codes[row]) == place for row in unit.rows) for unit in self.units]
+        for place in sorted(price, key=lambda row: (-int(fits[row]) if len(waiting) > 1 else 0, price[row], row))[
+            :most
+        ]:
+            there = [place in unit.rows for unit in self.units]
             inside = [unit for unit, here in zip(self.units, there, strict=True) if here]
             orders.append([*inside, *(unit for unit, here in zip(self.units, there, strict=True) if not here)])
         return orders
 
-    def _plan(self, order: Sequence[Unit]) -> Plan | None:
+    # --- one order ---------------------------------------------------------------------------------------------------
+
+    def _plan(self, order: Sequence[Unit]) -> Found | None:
         chosen = self._enough(order)
         return self._drop(chosen) if chosen else None
 
@@ -137,108 +241,69 @@ class Planner:
             self.trial.without((step,))
             chosen.append(step)
             gone += step.members
-            if len(chosen) < due or not self._may_fit():
+            if len(chosen) < due or not self.judge.may_fit():
                 continue
             # Up to a few units every step is tried; after that ever larger ones, since what is too much is dropped again.
             due = len(chosen) + max(1, len(chosen) // EVERY_STEP)
             self.trial.put_back(chosen, mark)
-            if self._sufficient(chosen):
+            if self.judge.landed(chosen) is not None:
                 return chosen
             self.trial.without(chosen)
         self.trial.put_back(chosen, mark)
-        return chosen if chosen and self._sufficient(chosen) else None
-
-    def _may_fit(self) -> bool:
-        """The quick test before a placement is tried: is there room for each role by itself, as the room is now?"""
-        total = 0
-        for role in self.ask.roles:
-            if not role.waiting:
-                continue
-            fits = int(capacity(self.trial.room, role.shape).sum())
-            if fits < role.need:
-                return False
-            total += min(fits, len(role.waiting))
-        return total >= self.ask.minimum
-
-    def _sufficient(self, units: Sequence[Unit]) -> bool:
-        landed = self.trial.fits(self.ask, units)
-        return landed is not None and self._allowed(units, landed)
+        return chosen if self.judge.landed(chosen) is not None else None
 
     def _donor_gives(self, unit: Unit) -> bool:
-        """Whether the unit's queue is above its claim, with usage as it is now."""
-        return unit.gang.queue == self.ask.gang.queue or donor_above(self.tree, self.ask, unit, self.asked)
+        """Whether the law lets the unit's queue give it, with usage as it is now."""
+        if unit.gang.queue == self.ask.gang.queue:
+            return True
+        gives = donor_keeps if self._second else donor_above
+        return gives(self.tree, self.ask, unit, self.asked)
 
     def _step(self, unit: Unit, gone: Sequence[Member]) -> Unit | None:
         """The unit as it can leave now: a surplus pod while there is surplus, or everything that is left."""
         if unit.core:
+            if not gone:
+                return unit
             rest = [member for member in unit.members if member not in gone]
-            return unit_of(unit.gang, rest, self.trial.room.fleet, core=True) if rest else None
+            return _rest(unit, rest, self.trial) if rest else None
         if surplus_left(unit.gang, [*gone, *unit.members]) < 0:
             return None
         return unit
 
-    def _allowed(self, units: Sequence[Unit], landed: Sequence[Landed]) -> bool:
-        """Judged with everybody there: the room and the usage must be as they are today."""
-        taken = self.trial.taken(self.ask, landed)
-        return lawful(self.tree, self.ask, units, self.trial.charge(self.ask, landed), taken)
-
-    def _drop(self, chosen: Sequence[Unit]) -> Plan | None:
+    def _drop(self, chosen: Sequence[Unit]) -> Found | None:
         """Leave out every unit that is not needed, the dearest first."""
         kept = list(chosen)
-        landed = self.trial.fits(self.ask, kept)
-        rows = {one.row for one in landed or ()}
+        landed = self.judge.landed(kept)
+        if landed is None:
+            return None
+        rows = {one.row for one in landed}
         # Most of a long list stands where the gang does not go at all.
         near = {unit.gang.key for unit in kept if rows.intersection(unit.rows)}
         close = [unit for unit in kept if unit.gang.key in near]
-        if len(close) < len(kept) and self._sufficient(close):
+        if len(close) < len(kept) and self.judge.landed(close) is not None:
             kept = close
-        needed = self._needed(kept)
-        for unit in sorted(kept, key=self._order, reverse=True):
-            rest = [one for one in kept if one is not unit]
-            if not unit.core and any(one.core and one.gang.key == unit.gang.key for one in rest):
-                continue  # the gang ends anyway, and ends whole
-            if unit.core:
-                # Without the core its surplus may stay or go as before.
-                rest = [one for one in rest if one.gang.key != unit.gang.key or not one.core]
-            if unit.key in needed:
-                continue
-            if self._sufficient(rest):
-                kept = rest
-        landed = self.trial.fits(self.ask, kept)
-        if landed is None or not self._allowed(kept, landed):
+        kept = self.judge.without_spare(kept, sorted(kept, key=self._order, reverse=True))  # type: ignore[arg-type]
+        landed = self.judge.landed(kept)
+        if landed is None or not self.judge.proportionate(kept, landed):
             return None
-        return Plan(tuple(kept), tuple(landed), self._cost(kept))
+        return Found(tuple(kept), tuple(landed), self._cost(kept))
 
-    def _needed(self, kept: Sequence[Unit]) -> set[object]:
-        """Units without whose leaving there is no room even when all others leave: those need no further look."""
-        if len(kept) <= EVERY_STEP:
-            return set()
-        room = self.trial.room
-        mark = self.trial.without(kept)
-        needed: set[object] = set()
-        for unit in kept:
-            here = room.mark()
-            self.trial.stay(unit)
-            if not self._may_fit():
-                needed.add(unit.key)
-            room.rollback(here)
-        self.trial.put_back(kept, mark)
-        return needed
-
-    def _cost(self, units: Sequence[Unit]) -> Cost:
+    def _cost(self, units: Sequence[Unit]) -> Price:
         levels: dict[int, list[float]] = {}
         for unit in units:
-            level = levels.setdefault(unit.gang.priority, [0, 0, 0, 0, 0.0])
+            level = levels.setdefault(unit.gang.priority, [0, 0, 0, 0, 0, 0, 0.0])
             other = unit.gang.queue != self.ask.gang.queue
-            level[0] += unit.core
-            level[1] += len(unit.members)
-            level[2] += unit.charge.get("gpu", 0)
-            level[3] += self.tree.queues[unit.gang.queue].priority if other else 0
-            level[4] -= over_share(self.tree, unit.gang.queue, unit.charge) if other else 0.0
+            level[0] += unit.lost
+            level[1] += unit.restarts
+            level[2] += unit.core
+            level[3] += len(unit.members)
+            level[4] += unit.charge.get("gpu", 0)
+            level[5] += self.tree.queues[unit.gang.queue].priority if other else 0
+            level[6] -= over_share(self.tree, unit.gang.queue, unit.charge) if other else 0.0
         below = self._below_claim(units)
         return tuple(
-            # What donors fall below their claims counts once, before the number of gangs that end.
-            (priority, below if number == 0 else 0.0, int(one[0]), int(one[1]), int(one[2]), int(one[3]), one[4])
+            # What donors fall below their claims counts once, before what is lost.
+            (priority, below if number == 0 else 0.0, *(int(part) for part in one[:6]), one[6])  # type: ignore[misc]
             for number, (priority, one) in enumerate(sorted(levels.items(), reverse=True))
         )
 
@@ -257,3 +322,29 @@ class Planner:
         for unit in cross:
             self.tree.charge(unit.gang.queue, unit.charge, 1)
         return round(below, 9)
+
+
+def weight(unit: Unit) -> float:
+    """What one unit costs among those of its rank, as one number: work lost, restarts, a gang that ends, pods."""
+    return (
+        unit.lost * 1e6 + unit.restarts * 1e5 + unit.core * 1e3 + len(unit.members) + 1e-9 * unit.charge.get("gpu", 0)
+    )
+
+
+def _rest(unit: Unit, rest: Sequence[Member], trial: Trial) -> Unit:
+    left = unit_of(unit.gang, rest, trial.room.fleet, core=True)
+    return left._replace(lost=unit.lost, restarts=unit.restarts)
+
+
+def _cheaper(best: Found | None, found: Found | None) -> Found | None:
+    return found if best is None or (found is not None and found.cost < best.cost) else best
+
+
+def _cheapest(price: np.ndarray[tuple[int], np.dtype[np.float64]], gain: Ints, rows: Ints, missing: int) -> float:
+    """The least that clearing some of these rows can cost until so many pods more fit."""
+    if missing <= 0:
+        return 0.0
+    each = price[rows] / gain[rows]
+    order = np.argsort(each, kind="stable")
+    taken = np.minimum(gain[rows][order], np.maximum(0, missing - np.cumsum(gain[rows][order]) + gain[rows][order]))
+    return float((each[order] * taken).sum())

@@ -1,24 +1,29 @@
-"""What the preemptor proposes now: one plan at a time, for the first entitled gang that has one."""
+"""What the preemptor proposes now: one plan, for the first entitled gang that has one.
+
+Plans that are open already are taken as done, and nothing is planned on their nodes or on those that pods leave just now; so
+several are open at once where they have nothing in common. A plan that was refused, or led nowhere, is not proposed again
+while everything it looked at is the same.
+"""
 
 import msgspec
 
-from muster.decide.asks import Ask, asks_of
+from muster.decide.asks import Ask
+from muster.decide.basis import Basis, Start, start_of
 from muster.decide.fleet import Fleet
-from muster.decide.memory import CoreMemory, Nomination
+from muster.decide.memory import CoreMemory, Nomination, without_cards_aside
 from muster.decide.ordering import Line, gang_key_order
 from muster.decide.placement.expand import slots_of
+from muster.decide.preemption.candidates import Supply
+from muster.decide.preemption.history import digest_of, stopped
 from muster.decide.preemption.moves import consolidation
-from muster.decide.preemption.plans import Planner
-from muster.decide.preemption.trial import Trial
-from muster.decide.room import Room
-from muster.decide.scheduling.holds import hold_of
-from muster.decide.scheduling.rounds import blocked_rows, demand_of, fits_empty
+from muster.decide.preemption.plans import Found, Planner
+from muster.decide.preemption.protection import Protection, restarts_of
+from muster.decide.preemption.world import World, world_of
 from muster.decide.scheduling.state import least_charge
-from muster.decide.shares import set_shares, total_of, tree_of
-from muster.model.gangs import MemberState
 from muster.model.instructions import Evict
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
+from muster.model.units import GangKey
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,67 +31,109 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
 
     plan: Evict | None = None
     nominations: tuple[Nomination, ...] = ()
+    finding: str = ""
+    """Why a plan that was found is not proposed, when a limit of the policy keeps it back."""
+    uids: tuple[tuple[GangKey, str], ...] = ()
+    """The uid of each gang that room is nominated for."""
 
 
 def propose(
-    snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, fleet: Fleet | None = None
+    snapshot: Snapshot,
+    memory: CoreMemory,
+    now: float,
+    policy: Policy,
+    *,
+    fleet: Fleet | None = None,
+    basis: Basis | None = None,
 ) -> Proposal:
-    """The next plan, or none: nothing is proposed while an earlier plan is open or pods are still leaving.
+    """The next plan, or none.
 
-    A gang that fits as it is needs no plan; a gang that could not fit an emptied cluster gets none.
+    A gang that fits as it is, or will once what leaves already is gone, needs no plan; a gang that could not fit an emptied
+    cluster gets none. ``fleet`` and ``basis`` are those of `muster.decide.scheduling.decide`.
     """
-    leaving = any(member.state is MemberState.LEAVING for gang in snapshot.gangs for member in gang.members)
-    if leaving or memory.nominations:
+    nodes = without_cards_aside(snapshot.nodes, memory, now)
+    if nodes is not snapshot.nodes:
+        snapshot, fleet = msgspec.structs.replace(snapshot, nodes=nodes), None
+    if basis is None:
+        return _proposed(start_of(snapshot, fleet), snapshot, memory, now, policy)
+    try:
+        return _proposed(basis.start(snapshot), snapshot, memory, now, policy)
+    finally:
+        basis.give_back()
+
+
+def _proposed(start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> Proposal:
+    world = world_of(start, snapshot, memory, now, policy)
+    turns = _turns(world)
+    if not turns:
         return Proposal()
-    fleet = fleet or Fleet(snapshot.nodes, snapshot.topology_levels, snapshot.hypernodes)
-    room = Room.of(snapshot, fleet)
-    tree = tree_of(snapshot, room)
-    empty = Room(fleet)
-    asks = [
-        ask
-        for ask in asks_of(snapshot.gangs).values()
-        if ask.minimum and hold_of(ask, tree, memory, now) is None and fits_empty(empty, ask)
-    ]
-    if not asks:
-        return Proposal()
-    set_shares(tree, total_of(fleet), demand_of(fleet, tree, asks))
-    trial = Trial(room, tree, policy.packing, blocked=blocked_rows(fleet, memory, now, asks))
-    line = Line(tree, (ask for ask in asks if not ask.gang.broken), lambda ask: least_charge(room, ask))
+    supply = supply_of(world, snapshot, memory, now, policy)
+    until = now + policy.timeouts.start
+    finding = ""
+    for ask in turns:
+        found = _evictions(world, start, supply, ask, policy)
+        if found is None:
+            continue
+        proposal = _proposal(world, ask, found, until)
+        if memory.tried.get(ask.gang.key) == digest_of(proposal.plan, snapshot):
+            continue
+        if limit := stopped(memory, found.units, now, policy):
+            finding = finding or limit
+            continue
+        return proposal
+    for ask in turns if policy.actions.consolidate == "act" else ():
+        moved = _moves(world, supply, ask, until)
+        if moved is not None and memory.tried.get(ask.gang.key) != digest_of(moved.plan, snapshot):
+            return moved
+    return Proposal(finding=finding)
+
+
+def supply_of(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> Supply:
+    """Everything that may leave now."""
+    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
+    return Supply(
+        snapshot.gangs,
+        fleet=world.fleet,
+        protection=protection,
+        restarts=restarts_of(memory),
+        busy=world.busy,
+        now=now,
+    )
+
+
+def _turns(world: World) -> list[Ask]:
+    """Gangs that need a plan, in the order in which the scheduler would serve them."""
+    asks = world.asks.values()
+    line = Line(world.tree, (ask for ask in asks if not ask.gang.broken), lambda ask: least_charge(world.room, ask))
     turns = sorted((ask for ask in asks if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
     while (turn := line.next()) is not None:
         turns.append(turn)
-    turns = [ask for ask in turns if not ask.gang.never_preempts and trial.fits(ask, ()) is None]
-    until = now + policy.timeouts.start
-    for ask in turns:
-        found = _evictions(trial, ask, snapshot, policy, until)
-        if found is not None:
-            return found
-    for ask in turns if policy.actions.consolidate == "act" else ():
-        found = _moves(trial, ask, snapshot, until)
-        if found is not None:
-            return found
-    return Proposal()
+    return [ask for ask in turns if not ask.gang.never_preempts and world.settled.fits(ask, ()) is None]
 
 
-def _evictions(trial: Trial, ask: Ask, snapshot: Snapshot, policy: Policy, until: float) -> Proposal | None:
+def _evictions(world: World, start: Start, supply: Supply, ask: Ask, policy: Policy) -> Found | None:
     actions = policy.actions
-    planner = Planner(trial, ask, snapshot.gangs, preempt=actions.preempt == "act", reclaim=actions.reclaim == "act")
-    plan = planner.best()
-    if plan is None:
+    units = supply.for_ask(ask, world.tree, preempt=actions.preempt == "act", reclaim=actions.reclaim == "act")
+    if not units:
         return None
-    slots = slots_of(trial.room.fleet, ask, plan.landed)
-    victims = tuple((unit.gang.key, member.uid) for unit in plan.units for member in unit.members)
-    cross = any(unit.gang.queue != ask.gang.queue for unit in plan.units)
+    moved = policy.preemption.moved_per_gained
+    return Planner(world.trial, start.empty, ask, units, moved_per_gained=moved).best()
+
+
+def _proposal(world: World, ask: Ask, found: Found, until: float) -> Proposal:
+    slots = slots_of(world.fleet, ask, found.landed)
+    victims = tuple((unit.gang.key, member.uid) for unit in found.units for member in unit.members)
+    cross = any(unit.gang.queue != ask.gang.queue for unit in found.units)
     evict = Evict(gang=ask.gang.key, victims=victims, slots=slots, cause="reclaim" if cross else "preempt")
     hold = Nomination(gang=ask.gang.key, slots=slots, victims=tuple(uid for _, uid in victims), until=until)
-    return Proposal(plan=evict, nominations=(hold,))
+    return Proposal(plan=evict, nominations=(hold,), uids=((ask.gang.key, ask.gang.uid),))
 
 
-def _moves(trial: Trial, ask: Ask, snapshot: Snapshot, until: float) -> Proposal | None:
-    move = consolidation(trial, ask, snapshot.gangs)
+def _moves(world: World, supply: Supply, ask: Ask, until: float) -> Proposal | None:
+    move = consolidation(world.trial, ask, [gang for gang in world.gangs.values() if supply.of(gang)])
     if move is None:
         return None
-    fleet = trial.room.fleet
+    fleet = world.fleet
     slots = slots_of(fleet, ask, move.landed)
     victims = tuple((unit.gang.key, member.uid) for unit in move.units for member in unit.members)
     uids = tuple(uid for _, uid in victims)
@@ -96,5 +143,7 @@ def _moves(trial: Trial, ask: Ask, snapshot: Snapshot, until: float) -> Proposal
         for again, landed in move.replaced
     ]
     return Proposal(
-        plan=Evict(gang=ask.gang.key, victims=victims, slots=slots, cause="consolidate"), nominations=tuple(holds)
+        plan=Evict(gang=ask.gang.key, victims=victims, slots=slots, cause="consolidate"),
+        nominations=tuple(holds),
+        uids=tuple((one.gang, world.gangs[one.gang].uid) for one in holds),
     )

@@ -1,20 +1,17 @@
 """Which running pods may leave, in units that leave together.
 
 A gang gives its surplus pods one by one (as many as its and its roles' minimums allow); after them only the rest, whole.
-Never: non-preemptible gangs, kube-system and critical pods, pods on nodes that are not ready, pods only assumed.
+Who is left alone whatever the room: `muster.decide.preemption.protection`.
 """
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from muster.decide.fleet import Fleet
-from muster.decide.shares import Amounts, Tree, add, charge_at
+from muster.decide.shares import Amounts, Tree, add, base_charge, charge_at
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import Shape
-from muster.model.units import PodUid, QueueName
-
-CRITICAL = 2_000_000_000
-PROTECTED_NAMESPACES = frozenset({"kube-system"})
+from muster.model.units import ONE_CARD, PodUid, QueueName, RoleName
 
 
 class Unit(NamedTuple):
@@ -26,6 +23,12 @@ class Unit(NamedTuple):
     """The gang ends with it; all its surplus leaves as well."""
     charge: Amounts
     rows: tuple[int, ...]
+    at: tuple[int, ...]
+    """The row of each member."""
+    lost: int = 0
+    """Card-minutes of work that are gone with it: since the last checkpoint, else since the start; surplus loses none."""
+    restarts: int = 0
+    """How often the gang had to leave already."""
 
     @property
     def key(self) -> tuple[str, tuple[PodUid, ...]]:
@@ -33,18 +36,45 @@ class Unit(NamedTuple):
         return self.gang.key, tuple(member.uid for member in self.members)
 
 
+class Cost(NamedTuple):
+    """What makes the units of a gang dear."""
+
+    now: float = 0.0
+    restarts: int = 0
+
+
+NOTHING = Cost()
+EMPTY = Shape()
+
+
+CRITICAL = 2_000_000_000
+PROTECTED_NAMESPACES = frozenset({"kube-system"})
+
+
+def belongs_to_cluster(gang: Gang) -> bool:
+    """Whether the cluster itself depends on it."""
+    return gang.namespace in PROTECTED_NAMESPACES or gang.priority >= CRITICAL
+
+
+def pods_that_stand(gang: Gang, fleet: Fleet) -> list[PodUid]:
+    """Its pods that stand; none when one of them is only assumed, or on a node that is gone or not ready."""
+    uids = []
+    for member in gang.members:
+        if member.node is None:
+            continue
+        row = fleet.row_of.get(member.node)
+        if member.state is MemberState.ASSUMED or row is None or not fleet.ready[row]:
+            return []
+        uids.append(member.uid)
+    return uids
+
+
 def may_leave(gang: Gang, fleet: Fleet) -> bool:
-    """Whether the gang may be a victim at all."""
-    if not gang.preemptible or gang.namespace in PROTECTED_NAMESPACES or gang.priority >= CRITICAL:
-        return False
-    standing = [member for member in gang.members if member.node is not None]
-    if any(member.state is MemberState.ASSUMED for member in standing):
-        return False
-    rows = [fleet.row_of.get(member.node) for member in standing if member.node is not None]
-    return bool(rows) and all(row is not None and bool(fleet.ready[row]) for row in rows)
+    """Whether the gang could be a victim at some time; what protects it now is not looked at."""
+    return gang.preemptible and not belongs_to_cluster(gang) and bool(pods_that_stand(gang, fleet))
 
 
-def units_of(gang: Gang, fleet: Fleet) -> list[Unit]:
+def units_of(gang: Gang, fleet: Fleet, cost: Cost = NOTHING) -> list[Unit]:
     """Every surplus pod as a unit, then the core. More surplus units may be listed than may leave: see `surplus_left`."""
     bound = [member for member in gang.members if member.state is MemberState.BOUND]
     by_role: dict[str, list[Member]] = {}
@@ -54,9 +84,21 @@ def units_of(gang: Gang, fleet: Fleet) -> list[Unit]:
     minimum = {role.name: role.minimum for role in gang.roles}
     for members in by_role.values():
         if surplus_left(gang, ()) > 0 and len(members) > minimum.get(members[0].role, 0):
-            units += [unit_of(gang, (member,), fleet, core=False) for member in sorted(members, key=_latest)]
-    units.append(unit_of(gang, tuple(bound), fleet, core=True))
+            units += [unit_of(gang, (one,), fleet, core=False, cost=cost) for one in sorted(members, key=_latest)]
+    if bound:
+        units.append(unit_of(gang, tuple(bound), fleet, core=True, cost=cost))
     return units
+
+
+def lost_minutes(gang: Gang, charge: Amounts, now: float) -> int:
+    """Card-minutes of work that end with the gang; a gang whose start is not known has none to lose."""
+    timing = gang.timing
+    if not timing.started:
+        return 0
+    since = max(0.0, now - max(timing.started, min(timing.last_checkpoint, now)))
+    if timing.checkpoint_interval and not timing.last_checkpoint:
+        since = min(since, timing.checkpoint_interval)
+    return int(since / 60 * charge.get("gpu", 0) / ONE_CARD)
 
 
 def _latest(member: Member) -> tuple[int, str]:
@@ -64,16 +106,24 @@ def _latest(member: Member) -> tuple[int, str]:
     return (-int(tail) if tail.isdigit() else 0), member.name
 
 
-def unit_of(gang: Gang, members: Sequence[Member], fleet: Fleet, *, core: bool) -> Unit:
+def unit_of(gang: Gang, members: Sequence[Member], fleet: Fleet, *, core: bool, cost: Cost = NOTHING) -> Unit:
     """A unit of these members."""
     shapes = {role.name: role.shape for role in gang.roles}
     charge: Amounts = {}
+    plain: dict[RoleName, int] = {}
+    at = []
     for member in members:
         assert member.node is not None
-        shape = shapes.get(member.role, Shape())
-        add(charge, charge_at(fleet, shape.request, member.node, member.cards))
-    rows = tuple(sorted({fleet.row_of[member.node] for member in members if member.node in fleet.row_of}))
-    return Unit(gang, tuple(members), core, charge, rows)
+        at.append(fleet.row_of[member.node])
+        request = shapes.get(member.role, EMPTY).request
+        if request.share is None:
+            plain[member.role] = plain.get(member.role, 0) + 1
+        else:
+            add(charge, charge_at(fleet, request, member.node, member.cards))
+    for name, count in plain.items():
+        add(charge, base_charge(shapes.get(name, EMPTY).request), count)
+    lost = lost_minutes(gang, charge, cost.now) if core and cost.now else 0
+    return Unit(gang, tuple(members), core, charge, tuple(sorted(set(at))), tuple(at), lost, cost.restarts)
 
 
 def surplus_left(gang: Gang, leaving: Iterable[Member]) -> int:

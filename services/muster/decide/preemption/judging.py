@@ -1,0 +1,94 @@
+"""Whether units suffice for a gang: the room, the law, and what may be moved for what is gained."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from muster.decide.asks import Ask
+from muster.decide.fleet import Ints
+from muster.decide.placement.feasibility import capacity
+from muster.decide.placement.greedy import Landed
+from muster.decide.preemption.law import lawful
+from muster.decide.preemption.trial import Trial
+from muster.decide.preemption.victims import Unit
+from muster.decide.topology import domains, resolve
+from muster.model.units import ONE_CARD
+
+
+class Judge:
+    """Judges for one gang, with room and usage as they are today."""
+
+    def __init__(self, trial: Trial, ask: Ask, *, moved_per_gained: float = 0.0) -> None:
+        """``moved_per_gained``: cards that units may hold per card that the gang gains; 0: no limit."""
+        self.trial = trial
+        self.ask = ask
+        self.most = moved_per_gained
+        fleet = trial.room.fleet
+        level = resolve(fleet, ask.gang.topology).required
+        codes = None if level is None else domains(fleet, level)
+        if codes is not None and ask.standing:
+            stands = {int(codes[fleet.row_of[name]]) for name in ask.standing if name in fleet.row_of}
+            codes = np.where(np.isin(codes, list(stands)), 0, -1) if len(stands) == 1 else np.full(fleet.size, -1)
+        self.codes: Ints | None = codes
+        """Domains, of which one has to hold everything; None: anywhere."""
+        self._inside: Ints | None = None if codes is None else np.flatnonzero(codes >= 0)
+
+    def may_fit(self) -> bool:
+        """The quick test before a placement is tried: is there a domain with room for each role by itself, as it is now?"""
+        total: Ints | int = 0
+        possible: np.ndarray[tuple[int], np.dtype[np.bool_]] | bool = True
+        for role in self.ask.roles:
+            if not role.waiting:
+                continue
+            blocked = self.trial.blocked.get(role.shape)
+            fits = capacity(self.trial.room, role.shape, None if blocked is None else ~blocked)
+            sums: Ints | int = int(fits.sum())
+            if self.codes is not None and self._inside is not None:
+                sums = np.bincount(self.codes[self._inside], weights=fits[self._inside]).astype(np.int64)
+            possible = possible & (sums >= role.need)
+            total = total + np.minimum(sums, len(role.waiting))
+        return bool(np.any(possible & (total >= self.ask.minimum)))
+
+    def landed(self, units: Sequence[Unit]) -> list[Landed] | None:
+        """Where the gang would go if these units left and the law allows it; None when it does not or there is no room."""
+        landed = self.trial.fits(self.ask, units)
+        return landed if landed is not None and self._lawful(units, landed) else None
+
+    def _lawful(self, units: Sequence[Unit], landed: Sequence[Landed]) -> bool:
+        """Judged with everybody there: the room and the usage must be as they are today."""
+        taken = self.trial.taken(self.ask, landed)
+        return lawful(self.trial.tree, self.ask, units, self.trial.charge(self.ask, landed), taken)
+
+    def proportionate(self, units: Sequence[Unit], landed: Sequence[Landed]) -> bool:
+        """Whether not too many cards move for those that the gang gains."""
+        moved = sum(unit.charge.get("gpu", 0) for unit in units)
+        gained = self.trial.charge(self.ask, landed).get("gpu", 0) or ONE_CARD
+        return not self.most or moved <= self.most * gained
+
+    def needed(self, kept: Sequence[Unit]) -> set[object]:
+        """Keys of units without whose leaving there is no room even when all others leave: those need no further look."""
+        room = self.trial.room
+        mark = self.trial.without(kept)
+        needed: set[object] = set()
+        for unit in kept:
+            here = room.mark()
+            self.trial.stay(unit)
+            if not self.may_fit():
+                needed.add(unit.key)
+            room.rollback(here)
+        self.trial.put_back(kept, mark)
+        return needed
+
+    def without_spare(self, units: Sequence[Unit], order: Sequence[Unit]) -> list[Unit]:
+        """The units without those that are not needed, tried in this order; a core's surplus leaves with it or not at all."""
+        kept = list(units)
+        needed = self.needed(kept)
+        for unit in order:
+            if unit.key in needed or not any(one is unit for one in kept):
+                continue
+            rest = [one for one in kept if one is not unit]
+            if not unit.core and any(one.core and one.gang.key == unit.gang.key for one in rest):
+                continue  # the gang ends anyway, and ends whole
+            if self.landed(rest) is not None:
+                kept = rest
+        return kept
