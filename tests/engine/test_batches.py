@@ -9,8 +9,9 @@ from muster.decide.placement.solver import no_solver, solve_here
 from muster.decide.placement.validate import validate
 from muster.decide.scheduling import repair
 from muster.model.instructions import Place
+from muster.model.pods import NodeTerm, Requirement
 from muster.model.policy import Policy, Solver
-from tests.decide.build import gang, node, placed, role, run, snapshot
+from tests.decide.build import CARD, gang, node, placed, queue, role, run, snapshot
 from tests.engine.instances import state
 
 ENGINE = Policy(solver=Solver(exact_max_variables=0, batch_deterministic_seconds=0.05, wall_seconds=30))
@@ -140,6 +141,49 @@ def test_a_node_short_of_cpu_still_takes_pods_that_need_little():
         gang("more", role(count=1, gpus=8, cpu=16_000), order=2),
     ]
     assert set(placed(run(snapshot(nodes, gangs), policy=ENGINE))) == {"wide", "slim"}
+
+
+RICH = (NodeTerm(labels=(Requirement(key="pool", operator="In", values=("rich",)),), weight=10),)
+IN_POOL = (NodeTerm(labels=(Requirement(key="pool", operator="In", values=("rich", "poor")),)),)
+
+
+def slim(name, count, order):
+    """Pods that need little CPU and like to be where there is much."""
+    return gang(name, role(count=count, gpus=1, cpu=1_000, preferred_nodes=RICH, required_nodes=IN_POOL), order=order)
+
+
+def rich_and_poor():
+    return [
+        node("rich", gpus=8, cpu=64_000, labels={"pool": "rich"}),
+        node("poor", gpus=8, cpu=8_000, labels={"pool": "poor"}),
+    ]
+
+
+def test_a_cpu_hungry_pod_is_let_in_by_moving_pods_that_need_little_to_a_node_short_of_cpu():
+    nodes = [*rich_and_poor(), node("cpu", cpu=1_000_000)]
+    hungry = gang("hungry", role(gpus=2, cpu=64_000), order=2)
+    of = snapshot(nodes, [slim("large", 5, 0), hungry, slim("small", 1, 1)])
+    assert set(placed(run(of, policy=ENGINE, solve=no_solver))) == {"large", "small"}, "no order of the greedy finds it"
+    found = placed(run(of, policy=ENGINE))
+    assert found == {"large": ["poor"] * 5, "small": ["poor"], "hungry": ["rich"]}
+
+
+def test_the_cards_of_a_node_short_of_cpu_are_used_though_slots_do_not_tell_them():
+    others = [node(f"other{number:02}", gpus=8, cpu=640_000) for number in range(90)]
+    wide = gang("wide", role(gpus=4, cpu=64_000, required_nodes=IN_POOL), order=2)
+    of = snapshot([*rich_and_poor(), *others], [slim("large", 5, 0), wide, slim("small", 1, 1)])
+    assert set(placed(run(of, policy=ENGINE, solve=no_solver))) == {"large", "small"}, "no order of the greedy finds it"
+    found = placed(run(of, policy=ENGINE))
+    assert found == {"large": ["poor"] * 5, "small": ["poor"], "wide": ["rich"]}
+
+
+def test_mending_keeps_to_what_a_queue_may_take():
+    nodes = [*rich_and_poor(), node("cpu", cpu=1_000_000)]
+    hungry = gang("hungry", role(gpus=2, cpu=64_000), order=2)
+    for cards, expected in ((8, {"large", "hungry", "small"}), (7, {"large", "small"})):
+        limited = queue(capability={"gpu": cards * CARD})
+        of = snapshot(nodes, [slim("large", 5, 0), hungry, slim("small", 1, 1)], queues=[limited])
+        assert set(placed(run(of, policy=ENGINE))) == expected
 
 
 def test_a_head_without_cards_follows_its_workers_into_the_rack():

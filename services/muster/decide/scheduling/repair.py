@@ -20,6 +20,7 @@ from muster.decide.placement.exact import Exact, Item, Limit
 from muster.decide.placement.feasibility import capacity, watched
 from muster.decide.placement.solver import Solve
 from muster.decide.scheduling.batches import solve_batch
+from muster.decide.scheduling.mending import mend
 from muster.decide.scheduling.state import Round, Saved, alike, least_charge
 from muster.decide.shares import Amounts, total_of
 from muster.model.pods import Shape
@@ -254,7 +255,7 @@ class Problem:
         exact = Exact(self.work.room, items, limits=self.caps, hint=best.landed, blocked=self.work.blocked)
         if exact.variables() > policy.exact_max_variables:
             upper = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier}
-            return solve_batch(self.work, items, upper=upper, limits=self.caps, best=best, policy=policy, solve=solve)
+            return self._in_slots(best, items, upper, policy, solve)
         mark = self.work.room.mark()
         found = exact.solve(policy, solve)
         self.work.room.rollback(mark)
@@ -268,3 +269,11 @@ class Problem:
             if ask.gang.key not in found:
                 self.work.admit(ask)
         return self.work.save()
+
+    def _in_slots(self, best: Saved, items: Sequence[Item], upper: set[GangKey], policy: Solver, solve: Solve) -> Saved:
+        """What the engine makes of a problem too large for the exact model, and what is mended of it at node level."""
+        found = solve_batch(self.work, items, upper=upper, limits=self.caps, best=best, policy=policy, solve=solve)
+        if found is None or not self._keeps_rules(found) or self.score(found) < self.score(best):
+            found = best
+        mended = mend(self.work, items, limits=self.caps, best=found, policy=policy, solve=solve)
+        return found if mended is None else mended

@@ -133,6 +133,18 @@ class Round:
         """The queues' usage before this round placed anything."""
         return _copied(self._usage)
 
+    def usage_now(self) -> dict[QueueName, Amounts]:
+        """The queues' usage at this moment, to go back to."""
+        return _copied(self.tree.usage)
+
+    def drop(self, key: GangKey) -> None:
+        """Take back what this round placed of a gang."""
+        ask, landed = self.asks.pop(key), self.landed.pop(key)
+        for one in landed:
+            shape = ask.roles[one.role].shape
+            self.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
+        self.tree.charge(ask.gang.queue, self.charge_of(ask, landed), -1)
+
     def save(self) -> Saved:
         """The present arrangement."""
         landed = {key: list(pods) for key, pods in self.landed.items()}
