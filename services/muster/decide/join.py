@@ -29,12 +29,14 @@ from muster.decide.gangs import (
 )
 from muster.decide.neighbours import Asked, Labelled
 from muster.decide.ordered import Ordered
+from muster.decide.pauses import pauses_of
 from muster.decide.promises import Promises
 from muster.decide.surroundings import Surroundings
 from muster.decide.terms import Terms
 from muster.decide.timing import NO_LIMITS, Limits, limits_of_owner, timing_of
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
+from muster.model.pauses import Pause
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Occupant, Snapshot
@@ -113,6 +115,7 @@ class Join:
         self._changes = Changes({}, {}, {}, everything=True)
         self._stale = True
         """What stands around pods changed."""
+        self._pauses: tuple[Pause, ...] = ()
 
     # --- changes of STATE --------------------------------------------------------------------------------------------
 
@@ -291,6 +294,7 @@ class Join:
 
     def follow(self, view: LedgerView) -> None:
         """The LEDGER is now so."""
+        self._pauses = pauses_of(view.memory)
         gangs, uids = self._promises.follow(view)
         self._dirty_gangs |= gangs
         for uid in uids:
@@ -328,6 +332,7 @@ class Join:
             hypernodes=self._seen.around.hypernodes,
             budgets=self._budgets.all(),
             pod_terms=self._asked is not None,
+            pauses=self._pauses,
         )
 
     def gang(self, key: GangKey) -> Gang | None:

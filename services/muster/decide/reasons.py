@@ -36,6 +36,8 @@ class Reason(StrEnum):
     TOO_FEW_PODS = "TOO_FEW_PODS"
     """Fewer pods exist (or are free to run) than the minimum."""
     NO_PODGROUP = "NO_PODGROUP"
+    PRIORITY_CLASS_MISSING = "PRIORITY_CLASS_MISSING"
+    """The PodGroup names a PriorityClass that does not exist."""
     POD_SPECS_DIFFER = "POD_SPECS_DIFFER"
     UNIT_TRAP = "UNIT_TRAP"
     VOLUME_UNSUPPORTED = "VOLUME_UNSUPPORTED"
@@ -60,6 +62,11 @@ class Reason(StrEnum):
     PLAN_REJECTED = "PLAN_REJECTED"
     """The validator found the plan for it unsound: a defect of the core, reported and never committed."""
     PAUSED = "PAUSED"
+    """People told Muster to start nothing, or nothing of this queue."""
+    NAMESPACE_NOT_ALLOWED = "NAMESPACE_NOT_ALLOWED"
+    """The policy's rules of the queue do not name the job's namespace."""
+    PRIORITY_NOT_ALLOWED = "PRIORITY_NOT_ALLOWED"
+    """Nor its priority class."""
 
 
 NEVER = frozenset(
@@ -76,7 +83,10 @@ NEVER = frozenset(
         Reason.SHARING_NOT_AVAILABLE,
         Reason.TOPOLOGY_LEVEL_UNKNOWN,
         Reason.NO_PODGROUP,
+        Reason.PRIORITY_CLASS_MISSING,
         Reason.POD_SPECS_DIFFER,
+        Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.PRIORITY_NOT_ALLOWED,
     }
 )
 
@@ -96,3 +106,12 @@ def format_amount(resource: str, amount: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """``1 pod``, ``2 pods``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def span(seconds: float) -> str:
+    """A duration: ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
+    amount = max(0.0, seconds)
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if amount >= size * (2 if unit == "d" else 1):
+            return f"{amount / size:.0f} {unit}"
+    return f"{amount:.0f} s"

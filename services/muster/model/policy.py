@@ -64,6 +64,8 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     user: str = ""
     """The Kubernetes user that submissions of this tenant are created as; '' means the controller itself."""
     max_pending: int = 10_000
+    operator: bool = False
+    """May pause and resume what Muster does."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -147,7 +149,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     scheduler_name: str = "muster"
     aliases: tuple[str, ...] = ("volcano",)
     default_queue: str = "default"
-    tenants: dict[str, Tenant] = msgspec.field(default_factory=lambda: {"default": Tenant()})
+    tenants: dict[str, Tenant] = msgspec.field(default_factory=lambda: {"default": Tenant(operator=True)})
     actions: Actions = Actions()
     packing: Packing = Packing()
     solver: Solver = Solver()

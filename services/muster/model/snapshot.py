@@ -9,6 +9,7 @@ import msgspec
 from muster.model.budgets import Budget
 from muster.model.gangs import Gang
 from muster.model.nodes import Node
+from muster.model.pauses import Pause
 from muster.model.pods import CardUse, PodTerm, Request
 from muster.model.topology import HyperNode
 from muster.model.units import GangKey, NodeName, PodUid
@@ -59,3 +60,5 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """PodDisruptionBudgets, with the pods of gangs that they cover."""
     pod_terms: bool = False
     """Whether pods that wait have, or are matched by, pod (anti-)affinity or spread constraints: labels are filled in then."""
+    pauses: tuple[Pause, ...] = ()
+    """What people have paused."""

@@ -26,6 +26,7 @@ from muster.decide.scheduling.holds import hold_of
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.instructions import Place
 from muster.model.ledger import Nominated, Plan, Victim
+from muster.model.pauses import Pause
 from muster.model.pods import Shape
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Snapshot
@@ -57,7 +58,7 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     if any(one.gang == plan.gang for one in memory.nominations):
         return f"a plan for {plan.gang} is open already"
     world = world_of(start, snapshot, memory, now, policy)
-    ask, why = _waits(world, start, memory, now, plan)
+    ask, why = _waits(world, start, memory, now, plan, policy=policy, pauses=snapshot.pauses)
     if ask is None:
         return why
     protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
@@ -79,7 +80,7 @@ def unsound(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     start = start_of(snapshot)
     own = frozenset(one.gang for one in plan.nominated)
     world = world_of(start, snapshot, memory, now, policy, without=own)
-    ask, why = _waits(world, start, memory, now, plan)
+    ask, why = _waits(world, start, memory, now, plan, policy=policy, pauses=snapshot.pauses)
     if ask is None:
         return why
     stays, why = _left(world, plan.victims)
@@ -95,7 +96,16 @@ def unsound(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     return _room(snapshot, memory, plan, frozenset(victim.uid for victim in plan.victims), own=own)
 
 
-def _waits(world: World, start: Start, memory: CoreMemory, now: float, plan: PlanView) -> tuple[Ask | None, str]:
+def _waits(
+    world: World,
+    start: Start,
+    memory: CoreMemory,
+    now: float,
+    plan: PlanView,
+    *,
+    policy: Policy,
+    pauses: tuple[Pause, ...],
+) -> tuple[Ask | None, str]:
     """What the gang asks; or why no plan is for it."""
     gang = world.gangs.get(plan.gang)
     if gang is None or gang.uid != plan.gang_uid:
@@ -108,7 +118,7 @@ def _waits(world: World, start: Start, memory: CoreMemory, now: float, plan: Pla
     wants = start.asks.get(plan.gang)
     if wants is None or not wants.minimum:
         return None, f"{plan.gang} has its minimum: it needs no room"
-    held = hold_of(wants, world.tree, memory, now)
+    held = hold_of(wants, world.tree, memory, now, policy=policy, pauses=pauses)
     if held is not None:
         return None, f"{plan.gang} is held: {held.message}"
     return None, f"{plan.gang} could not be placed in an emptied cluster either"

@@ -76,7 +76,7 @@ def world_of(
         for key, ask in start.asks.items()
         if ask.minimum
         and key not in reserved
-        and hold_of(ask, tree, memory, now) is None
+        and hold_of(ask, tree, memory, now, policy=policy, pauses=snapshot.pauses) is None
         and fits_empty(start.empty, ask)
     }
     set_shares(tree, total_of(fleet), demand_of(fleet, tree, asks.values()))

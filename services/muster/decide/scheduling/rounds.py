@@ -72,7 +72,11 @@ def _decided(
 ) -> Decision:
     fleet, room, empty, tree, asks, recount = start
     before = room.mark()
-    holds = {key: hold for key, ask in asks.items() if (hold := hold_of(ask, tree, memory, now)) is not None}
+    holds = {
+        key: hold
+        for key, ask in asks.items()
+        if (hold := hold_of(ask, tree, memory, now, policy=policy, pauses=snapshot.pauses)) is not None
+    }
     free = [ask for key, ask in asks.items() if key not in holds and ask.waiting]
     hopeful = [ask for ask in free if fits_empty(empty, ask)]
 
