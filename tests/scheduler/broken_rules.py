@@ -15,7 +15,7 @@ from muster.decide.join import Join
 from muster.fenced.executor import DONE, Executor, Outcome, Result
 from muster.kube.errors import KubeError
 from muster.model.units import Sequence
-from muster.scheduler import committing, judging, leading, proposals, takeover
+from muster.scheduler import committing, leading, proposals, takeover
 from muster.scheduler.book import Book
 from muster.scheduler.releases import Releases
 from tests.scheduler import simulated_process
@@ -228,8 +228,8 @@ def second_plan_for_a_gang(patch: pytest.MonkeyPatch) -> None:
 
 
 def other_plans_not_looked_at(patch: pytest.MonkeyPatch) -> None:
-    refusal = judging.room_refusal
-    patch.setattr(judging, "room_refusal", lambda snapshot, others, plan: refusal(snapshot, (), plan))
+    refusal = simulated_process.room_refusal
+    patch.setattr(simulated_process, "room_refusal", lambda snapshot, others, plan: refusal(snapshot, (), plan))
 
 
 def preemptor_knows_no_fence(patch: pytest.MonkeyPatch) -> None:

@@ -24,9 +24,10 @@ from muster.model.snapshot import Snapshot
 from muster.model.units import CardIndex, NodeName, Sequence
 from muster.model.workloads import PodGroup
 from muster.scheduler.book import Deposed
-from muster.scheduler.judging import Standpoint, refusal
+from muster.scheduler.judging import Standpoint
 from muster.scheduler.leading import Leadership
 from muster.scheduler.proposals import Proposals
+from tests.scheduler.plan_room import room_refusal
 from tests.scheduler.simulated_connections import Connected, Faults, wall
 from tests.scheduler.simulated_truth import Truth, Violation
 
@@ -148,8 +149,8 @@ class Process(Connected):
         ).run(transitions=1)
 
     async def _refusal(self, at: Standpoint, plan: Plan) -> str:
-        """The real one, which takes its time."""
-        why = refusal(at, plan)
+        """Whether there is room, after a while. The place of the real core, as above: it allows what no share allows."""
+        why = room_refusal(at.snapshot, at.view.plans(), plan)
         await asyncio.sleep(self.faults.latency() / 4)
         await self.gate.wait()
         return why

@@ -13,6 +13,7 @@ from muster.bus.messages import Decision
 from muster.bus.proposals import PlanProposal, ProposalReply, WithdrawProposal
 from muster.decide.commitments import Kind, LedgerView, nominations
 from muster.decide.folding import fold_all
+from muster.decide.memory import CORE
 from muster.kube.writer import FENCE_ANNOTATION
 from muster.model.instructions import Slot
 from muster.model.ledger import Nominated, Plan, Victim
@@ -49,10 +50,26 @@ async def line(nats_server):
         await running.create_queue("default")
         await running.create_gang("small", pods=2, minimum=1, cards=4)
         await eventually(lambda: running_pods(running, {"small-0", "small-1"}))
-        await running.create_gang("large", pods=1, cards=8)
+        await create_urgent(running, "large", cards=8)
         await running.create_gang("quick", pods=1, cards=4)
         await eventually(lambda: waiting_gangs(running, {"default/large", "default/quick"}))
         yield running
+
+
+async def create_urgent(line, name: str, *, cards: int) -> None:
+    """A gang of one pod whose PodGroup names a higher priority than the others have."""
+    await line.writer.create("priorityclasses.scheduling.k8s.io", None, {"metadata": {"name": "urgent"}, "value": 1000})
+    spec = {"minMember": 1, "queue": "default", "priorityClassName": "urgent"}
+    group = {"metadata": {"name": name, "namespace": "default"}, "spec": spec}
+    await line.writer.create("podgroups.scheduling.volcano.sh", "default", group)
+    container = {
+        "name": "main",
+        "image": "registry.example.com/x:1",
+        "resources": {"limits": {"nvidia.com/gpu": cards}},
+    }
+    metadata = {"name": f"{name}-0", "namespace": "default", "annotations": {"scheduling.k8s.io/group-name": name}}
+    pod = {"schedulerName": "muster", "restartPolicy": "Never", "containers": [container]}
+    await line.writer.create("pods", "default", {"metadata": metadata, "spec": pod})
 
 
 @pytest.fixture
@@ -119,6 +136,9 @@ async def test_a_plan_is_committed_outlives_its_scheduler_holds_the_room_that_it
     await eventually(lambda: book.kind() is Kind.PLAN)
     assert book.view.open[LARGE].sequence == reply.sequence
     nominate, preempt = await eventually(lambda: both_told(line))
+    remembered = book.view.memory[CORE]
+    assert [one["gang"] for one in remembered["evictions"]] == [SMALL]
+    assert "nominations" not in remembered
     assert (nominate.numbers["victims"], preempt.numbers["pods"], preempt.sequence) == (2, 2, reply.sequence)
 
     await line.writer.delete("pods", "default", "small-0", grace_period=0)
@@ -145,7 +165,7 @@ async def both_told(line):
 async def test_a_plan_that_is_unsound_or_stale_is_refused_with_a_sentence_and_leaves_nothing(line, book):
     reply = await propose(line, await plan_of(line, victims=("small-0",)))
     assert (reply.committed, reply.code) == (False, "unsound")
-    assert "room is not there once its victims are gone" in reply.message
+    assert "does not fit once the victims are gone" in reply.message
     refused = await eventually(lambda: told(line, "refused", LARGE))
     assert (refused.code, refused.message) == ("unsound", reply.message)
 

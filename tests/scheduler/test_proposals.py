@@ -83,7 +83,7 @@ class Stage:
             self.group(key, minimum)
         for one in (
             *(pod(f"s{number}", SMALL, "n1", number, phase=Phase.RUNNING) for number in range(2)),
-            *(pod(f"l{number}", LARGE) for number in range(2)),
+            *(pod(f"l{number}", LARGE, priority=10) for number in range(2)),
             pod("o0", OTHER, "n2", 0, phase=Phase.RUNNING),
         ):
             self.put("pod", one.key, one)
@@ -274,8 +274,8 @@ def as_it_is(stage):
             "node n1 is not here",
             id="another node of the name",
         ),
-        pytest.param(card_used_by_another, changed(), "unsound", "room is not there", id="the room is not freed"),
-        pytest.param(as_it_is, changed(victims=(victim("s0"),)), "unsound", "room is not there", id="too few leave"),
+        pytest.param(card_used_by_another, changed(), "unsound", "does not fit", id="the room is not freed"),
+        pytest.param(as_it_is, changed(victims=(victim("s0"),)), "unsound", "below its minimum", id="too few leave"),
         pytest.param(as_it_is, changed(victims=()), "unsound", "has victims", id="nobody leaves"),
         pytest.param(
             as_it_is, changed(victims=(victim("s0"), victim("s0"))), "unsound", "twice", id="a victim is named twice"
@@ -333,37 +333,35 @@ async def test_a_victim_that_left_while_the_core_judged_makes_the_plan_stale():
     assert (await stage.judge(changed(), core=meanwhile)).code == "stale"
 
 
-async def test_a_plan_does_not_count_on_room_that_another_plan_frees_or_nominates():
+async def test_a_plan_beside_another_open_plan_is_judged_with_the_room_that_the_other_nominates():
     stage = Stage()
-    stage.group(GangKey("ns/third"), 1)
-    stage.put("pod", "ns/t0", pod("t0", GangKey("ns/third")))
-    room = Nominated(gang=GangKey("ns/third"), gang_uid="third-uid", slots=(slot("t0", "n2", 1),))
-    stage.open(
-        opened(
-            GangKey("ns/third"),
-            Kind.PLAN,
-            sequence=Sequence(4),
-            victims=(victim("o0", OTHER, "n2"),),
-            nominated=(room,),
-        )
-    )
-    frees = msgspec.structs.replace(ROOM, slots=(slot("l0", "n1", 0), slot("l1", "n2", 0)))
-    takes = msgspec.structs.replace(ROOM, slots=(slot("l0", "n1", 0), slot("l1", "n2", 1)))
-    assert "once its victims are gone" in (await stage.judge(changed(nominated=(frees,)))).message
-    assert "beside the other open plans" in (await stage.judge(changed(nominated=(takes,)))).message
+    third = GangKey("ns/third")
+    stage.group(third, 1)
+    stage.put("pod", "ns/t0", pod("t0", third, priority=10))
+    room = Nominated(gang=third, gang_uid="third-uid", slots=(slot("t0", "n2", 1),))
+    leaving = (victim("o0", OTHER, "n2"),)
+    stage.open(opened(third, Kind.PLAN, sequence=Sequence(4), victims=leaving, nominated=(room,)))
+    for card in (0, 1):
+        both = msgspec.structs.replace(ROOM, slots=(slot("l0", "n1", 0), slot("l1", "n2", card)))
+        assert (await stage.judge(changed(nominated=(both,)))).code == "unsound"
     assert isinstance(await stage.judge(changed()), Plan)
 
 
-async def test_a_gang_that_moves_is_placed_again_in_the_same_plan():
+async def test_room_of_a_gang_that_moves_is_completed_as_well():
     stage = Stage()
     again = Nominated(gang=OTHER, gang_uid="other-uid", slots=(slot("o0", "n2", 1),))
     policy = msgspec.structs.replace(POLICY, actions=Actions(consolidate="act"))
-    both = (*PLAN.victims, victim("o0", OTHER, "n2"))
-    sound = changed(cause="consolidate", victims=both, nominated=(ROOM, again))
-    assert isinstance(await stage.judge(sound, policy=policy), Plan)
-    again = msgspec.structs.replace(again, slots=(slot("o0", "n1", 1),))
-    clash = changed(cause="consolidate", victims=both, nominated=(ROOM, again))
-    assert (await stage.judge(clash, policy=policy)).code == "unsound"
+    moves = changed(cause="consolidate", victims=(victim("o0", OTHER, "n2"),), nominated=(ROOM, again))
+    entry = await stage.judge(moves, policy=policy, core=lambda at, plan: "")
+    assert [one.node_uid for room in entry.nominated for one in room.slots] == ["n1-uid", "n1-uid", "n2-uid"]
+
+
+async def test_no_gang_has_room_nominated_by_two_plans():
+    stage = Stage()
+    room = Nominated(gang=LARGE, gang_uid="large-uid", slots=(slot("l0", "n2", 1),))
+    stage.open(opened(OTHER, Kind.PLAN, sequence=Sequence(4), victims=(victim("x"),), nominated=(room,)))
+    reply = await stage.judge(changed(), core=lambda at, plan: "")
+    assert (reply.code, reply.message) == ("open", "ns/large has room nominated by another plan")
 
 
 async def test_an_open_plan_is_withdrawn_when_that_is_proposed_and_only_once():

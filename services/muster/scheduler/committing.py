@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from muster.decide.commitments import LedgerView, nominations
-from muster.decide.memory import CORE, CoreMemory, card_refused, gang_failed, node_refused
+from muster.decide.memory import CORE, CoreMemory, card_refused, evicted, gang_failed, node_refused
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Bind, Entry, Memory, Plan, Undoing
 from muster.model.pods import CardUse, Shape
@@ -94,7 +94,7 @@ class Committing:
     async def commit(self, entries: tuple[Entry, ...], memory: CoreMemory, *, expected: Sequence) -> Sequence | None:
         """Append the entries, with the memory when it is worth it; None: the view has moved on, and nothing is as if done.
 
-        An undoing makes its gang back off.
+        An undoing makes its gang back off; what a plan evicts is remembered for the limits on evictions.
 
         Raises:
             Deposed: a newer leader has taken over.
@@ -102,6 +102,8 @@ class Committing:
         for entry in entries:
             if isinstance(entry, Undoing):
                 memory = gang_failed(memory, entry.gang, now=self._wall(), timeouts=self._timeouts)
+            if isinstance(entry, Plan):
+                memory = evicted(memory, entry, self._wall())
         if memory.nominations:
             memory = msgspec.structs.replace(memory, nominations=())
         if not entries:
@@ -119,9 +121,11 @@ class Committing:
         return sequence
 
     def _is_worth_saving(self, memory: CoreMemory) -> bool:
-        """A back-off must outlive us; what else the core remembers may be a minute old."""
+        """Back-offs and evictions must outlive us; what else the core remembers may be a minute old."""
         saved = self._saved
         if (memory.gangs, memory.nodes, memory.cards) != (saved.gangs, saved.nodes, saved.cards):
+            return True
+        if memory.evictions != saved.evictions:
             return True
         return memory != self._saved and self._clock() - self._saved_at > MEMORY_SECONDS
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from muster.decide.commitments import LedgerView
 from muster.decide.memory import CoreMemory
-from muster.decide.plan_room import room_refusal
+from muster.decide.preemption import check
 from muster.model.ledger import Plan
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
@@ -30,7 +30,7 @@ class Standpoint(NamedTuple):
 
 def refusal(at: Standpoint, plan: Plan) -> str:
     """Why the plan is unsound, as a sentence; '' when it is sound."""
-    return room_refusal(at.snapshot, at.view.plans(), plan)
+    return check.refusal(at.snapshot, at.memory, at.now, at.policy, plan)
 
 
 async def refusal_in_thread(at: Standpoint, plan: Plan) -> str:

@@ -1,4 +1,4 @@
-"""Whether the room that a plan nominates is there once its victims are gone: the validator's word on it.
+"""Whether the room that a plan nominates is there once its victims are gone: what the simulation's leaders ask of a plan.
 
     now, without the plan's victims                                          ─► the nominated places must be sound
     the same, with every other open plan carried out (victims gone, places taken) ─► and sound there too
