@@ -9,9 +9,12 @@ from muster.bus.proposals import PlanProposal, WithdrawProposal
 from muster.bus.state import Change
 from muster.decide.commitments import Kind, LedgerView, OpenEntry, nominations
 from muster.decide.memory import CoreMemory
+from muster.decide.pauses import CORE as PAUSES
+from muster.decide.pauses import value_of
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Nominated, Plan, Victim, Withdrawing
 from muster.model.nodes import Card, CardMode, Node
+from muster.model.pauses import Pause
 from muster.model.pods import CardUse, Owner, Phase, Pod, Request, Shape
 from muster.model.policy import Actions, Policy, Timeouts
 from muster.model.units import CardCount, CardIndex, GangKey, MiB, NodeName, PodUid, QueueName, RoleName, Sequence
@@ -110,16 +113,14 @@ class Stage:
             self.view, open={**self.view.open, **{entry.gang: entry for entry in entries}}
         )
 
-    async def judge(self, proposal, *, core=refusal, paused=False, ready=True, policy=POLICY):
+    async def judge(self, proposal, *, core=refusal, ready=True, policy=POLICY):
         """The entry, or the reply that refused it."""
 
         async def off_the_loop(at, plan):
             await asyncio.sleep(0)
             return core(at, plan)
 
-        proposals = Proposals(
-            world=self.world, reporter=self.reporter, refusal=off_the_loop, wake=lambda: None, paused=lambda: paused
-        )
+        proposals = Proposals(world=self.world, reporter=self.reporter, refusal=off_the_loop, wake=lambda: None)
         asked = Asked(proposal)
         at = Standpoint(
             view=self.view,
@@ -310,7 +311,6 @@ async def test_a_plan_is_refused(prepare, proposal, code, says):
 @pytest.mark.parametrize(
     ("more", "code"),
     [
-        pytest.param({"paused": True}, "paused", id="evictions are paused"),
         pytest.param({"ready": False}, "stale", id="STATE is not current"),
         pytest.param({"core": lambda at, plan: "below its share"}, "unsound", id="the core says no"),
         pytest.param({"core": lambda at, plan: 1 / 0}, "unsound", id="the core fails"),
@@ -321,6 +321,26 @@ async def test_a_plan_is_refused_for_want_of(more, code):
     reply = await stage.judge(changed(), **more)
     assert (reply.committed, reply.code) == (False, code)
     assert bool(stage.reporter.defects) is ("core" in more and not stage.reporter.refused_for)
+
+
+@pytest.mark.parametrize(
+    ("pause", "refused"),
+    [
+        pytest.param(Pause(act="evict"), True, id="everywhere"),
+        pytest.param(Pause(act="evict", queue=QueueName("q")), True, id="in the victims' queue"),
+        pytest.param(Pause(act="evict", queue=QueueName("root")), True, id="in a queue above theirs"),
+        pytest.param(Pause(act="evict", queue=QueueName("another")), False, id="in another queue only"),
+        pytest.param(Pause(act="cordon"), False, id="for cordons only"),
+    ],
+)
+async def test_no_plan_is_committed_where_evictions_are_paused(pause, refused):
+    stage = Stage()
+    stage.put("queue", "root", Queue(name=QueueName("root")))
+    stage.put("queue", "q", Queue(name=QueueName("q"), parent=QueueName("root")))
+    stage.view = msgspec.structs.replace(stage.view, memory={PAUSES: value_of([pause])})
+    answer = await stage.judge(changed())
+    assert isinstance(answer, Plan) is not refused, answer
+    assert not refused or (answer.code, "is paused" in answer.message) == ("paused", True)
 
 
 async def test_a_victim_that_left_while_the_core_judged_makes_the_plan_stale():

@@ -10,7 +10,7 @@ on while the core judged: what is said of the victims is looked at once more. An
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 from types import TracebackType
 from typing import Self
 
@@ -18,11 +18,12 @@ import msgspec
 
 from muster.bus.proposals import PlanProposal, ProposalReply, WithdrawProposal
 from muster.decide.commitments import Kind, LedgerView
+from muster.decide.pauses import paused, sentence
 from muster.model.gangs import MemberState
 from muster.model.ledger import Nominated, Plan, Victim, Withdrawing
-from muster.model.policy import Mode, Policy
+from muster.model.policy import Mode
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, Sequence, split_key
+from muster.model.units import GangKey, QueueName, Sequence, split_key
 from muster.scheduler.committing import completed
 from muster.scheduler.judging import Standpoint
 from muster.scheduler.reporting import Reporter
@@ -90,15 +91,13 @@ class Proposals:
         reporter: Reporter,
         refusal: Refusal,
         wake: Callable[[], None],
-        paused: Callable[[], bool] = lambda: False,
         wait: float = ANSWER_SECONDS,
     ) -> None:
-        """`paused`: nothing is to be evicted now. `wait`: seconds that a proposal waits for its round."""
+        """`wait`: seconds that a proposal waits for its round."""
         self._world = world
         self._reporter = reporter
         self._refusal = refusal
         self._wake = wake
-        self._paused = paused
         self._wait = wait
         self._waiting: deque[Asked] = deque()
 
@@ -168,7 +167,7 @@ class Proposals:
             raise Refused("stale", "the leader's view of the cluster is not current")
         if proposal.ledger > view.sequence:
             raise Refused("stale", f"made on LEDGER {proposal.ledger}, this view is at {view.sequence}")
-        self._check_policy(plan, at.policy)
+        self._check_policy(plan, at)
         self._check_gangs(plan, view, at.snapshot)
         self._check_victims(plan.victims, view)
         self._check_rooms(plan.nominated, view)
@@ -187,10 +186,11 @@ class Proposals:
         self._check_victims(plan.victims, view)
         return plan
 
-    def _check_policy(self, plan: Plan, policy: Policy) -> None:
-        if self._paused():
-            raise Refused("paused", "evictions are paused")
-        actions = policy.actions
+    def _check_policy(self, plan: Plan, at: Standpoint) -> None:
+        gangs = {plan.gang, *(victim.gang for victim in plan.victims)}
+        if (pause := paused(at.view.memory, "evict", *_queues_of(gangs, at.snapshot))) is not None:
+            raise Refused("paused", sentence(pause))
+        actions = at.policy.actions
         modes: dict[str, Mode] = {
             "preempt": actions.preempt,
             "backfill": actions.preempt,
@@ -246,6 +246,18 @@ class Proposals:
                 node = self._world.nodes.get(slot.node)
                 if node is None or slot.node_uid not in {"", node.uid}:
                     raise Refused("stale", f"node {slot.node} is not here as the plan names it")
+
+
+def _queues_of(gangs: Container[GangKey], snapshot: Snapshot) -> set[str]:
+    """The queues of these gangs, with their parents."""
+    parents = {queue.name: queue.parent for queue in snapshot.queues}
+    found: set[str] = set()
+    for queue in {gang.queue for gang in snapshot.gangs if gang.key in gangs}:
+        name: QueueName | None = queue
+        while name is not None and name not in found:
+            found.add(name)
+            name = parents.get(name)
+    return found
 
 
 def _numbers(proposal: Proposal) -> dict[str, int | float | str]:
