@@ -113,14 +113,21 @@ class Line:
         cards: int = 1,
         queue: str = "default",
         annotations: dict[str, str] | None = None,
+        priority: str = "",
+        labels: dict[str, str] | None = None,
+        group_annotations: dict[str, str] | None = None,
     ) -> None:
         """A PodGroup and its pods, as an operator that knows Volcano makes them."""
         await self.writer.create(
             "podgroups.scheduling.volcano.sh",
             "default",
             {
-                "metadata": {"name": name, "namespace": "default"},
-                "spec": {"minMember": minimum if minimum is not None else pods, "queue": queue},
+                "metadata": {"name": name, "namespace": "default", "annotations": group_annotations or {}},
+                "spec": {
+                    "minMember": minimum if minimum is not None else pods,
+                    "queue": queue,
+                    **({"priorityClassName": priority} if priority else {}),
+                },
             },
         )
         for number in range(pods):
@@ -131,9 +138,11 @@ class Line:
                     "metadata": {
                         "name": f"{name}-{number}",
                         "namespace": "default",
+                        "labels": labels or {},
                         "annotations": {"scheduling.k8s.io/group-name": name, **(annotations or {})},
                     },
                     "spec": {
+                        **({"priorityClassName": priority} if priority else {}),
                         "schedulerName": "muster",
                         "restartPolicy": "Never",
                         "containers": [
@@ -146,6 +155,12 @@ class Line:
                     },
                 },
             )
+
+    async def create_priority(self, name: str, value: int) -> None:
+        """A PriorityClass."""
+        await self.writer.create(
+            "priorityclasses.scheduling.k8s.io", None, {"metadata": {"name": name}, "value": value}
+        )
 
     async def create_queue(self, name: str, **spec: Any) -> None:
         """A Queue."""

@@ -57,10 +57,14 @@ class Actions:
         """Whether the action is under way."""
         return key in self._running
 
-    def start(self, verb: str, key: Key, action: Callable[[], Coroutine[Any, Any, Result]]) -> bool:
-        """Start the action unless it is under way, was just done, or has to wait; True when it was started."""
+    def may_start(self, key: Key) -> bool:
+        """Whether the action is neither under way, nor just done, nor has to wait."""
         now = self._clock()
-        if key in self._running or self._done.get(key, 0.0) > now or self._later.get(key, 0.0) > now:
+        return not (key in self._running or self._done.get(key, 0.0) > now or self._later.get(key, 0.0) > now)
+
+    def start(self, verb: str, key: Key, action: Callable[[], Coroutine[Any, Any, Result]]) -> bool:
+        """Start the action if it `may_start`; True when it was started."""
+        if not self.may_start(key):
             return False
         self._running[key] = asyncio.create_task(self._run(verb, key, action))
         return True

@@ -1,0 +1,200 @@
+"""Carries out open plans: warns their victims, and evicts them when their time is over (rules C and E).
+
+    plan in the LEDGER ─► touch each victim, with the warning on its pod ─► (grace) ─► judged once more ─► Eviction API
+
+Nothing is remembered that a restart would lose: whom to warn and whom to evict is read from the LEDGER and from the pods
+themselves. A token is the plan's sequence or the newest leader's; what a newer one has touched is out of reach. Budgets that
+forbid an eviction are waited for, and told; after a while the plan is given back instead.
+"""
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import NamedTuple
+
+import structlog
+
+from muster.decide.commitments import OpenEntry
+from muster.decide.reasons import count
+from muster.decide.warnings import Duties, Warned, duties_of, marks_of
+from muster.fenced.actions import Actions
+from muster.fenced.executor import DONE, Executor, Outcome, Result, seen_in_state
+from muster.model.ledger import Victim
+from muster.model.policy import Policy
+from muster.model.units import PodUid, Sequence, split_key
+from muster.preemptor.metrics import PreemptorMetrics
+from muster.preemptor.telling import Telling
+from muster.view.ledger import LedgerCopy
+from muster.view.world import World
+
+
+class Hopeless(NamedTuple):
+    """A plan that cannot be carried out, and why."""
+
+    plan: OpenEntry
+    reason: str
+    message: str
+
+
+class Evictor:
+    """The actions on victims of one term."""
+
+    def __init__(
+        self,
+        *,
+        world: World,
+        ledger: LedgerCopy,
+        executor: Executor,
+        telling: Telling,
+        metrics: PreemptorMetrics,
+        policy: Policy,
+        wake: Callable[[], None],
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        log: structlog.stdlib.BoundLogger,
+    ) -> None:
+        self._world = world
+        self._ledger = ledger
+        self._executor = executor
+        self._telling = telling
+        self._metrics = metrics
+        self._timeouts = policy.timeouts
+        self._clock = clock
+        self._wall = wall
+        self._log = log
+        self._actions = Actions(
+            concurrency=policy.bind_concurrency, wake=wake, clock=clock, log=log, observe=metrics.acted
+        )
+        self._blocked: dict[Sequence, float] = {}
+        """Since when budgets forbid evictions of a plan, by the monotonic clock."""
+        self._refused: dict[Sequence, str] = {}
+        """What the API server said of an eviction that it will never do."""
+
+    async def stop(self) -> None:
+        """Cancel what is under way: whoever comes next finds it in the LEDGER."""
+        await self._actions.stop()
+
+    # --- looking -----------------------------------------------------------------------------------------------------
+
+    def duties(self, entry: OpenEntry, complete: str) -> Duties:
+        """What this plan asks for now."""
+        return duties_of(entry, self._world.by_uid, complete=complete, now=self._wall())
+
+    def next_moment(self, complete: str) -> float | None:
+        """Seconds until something is due by time alone; None when nothing is."""
+        retry = self._actions.next_retry()
+        moments = [retry - self._clock()] if retry is not None else []
+        for entry in self._ledger.view.plans():
+            due = self.duties(entry, complete).due
+            if due is not None:
+                moments.append(due - self._wall())
+        return max(0.0, min(moments)) if moments else None
+
+    def due(self, complete: str) -> list[OpenEntry]:
+        """Plans of which victims may be evicted now, and are not being evicted already."""
+        self._keep()
+        found = []
+        for entry in self._ledger.view.plans():
+            evict = self.duties(entry, complete).evict
+            if any(self._actions.may_start(_key(entry, victim)) for victim in evict):
+                found.append(entry)
+        return found
+
+    def hopeless(self) -> Iterable[Hopeless]:
+        """Plans that budgets have forbidden for too long, or that the API server will not let be carried out."""
+        now = self._clock()
+        for entry in self._ledger.view.plans():
+            if entry.sequence in self._refused:
+                yield Hopeless(entry, "REFUSED", f"an eviction is refused: {self._refused[entry.sequence]}")
+                continue
+            since = self._blocked.get(entry.sequence)
+            if since is not None and now - since > self._timeouts.bind:
+                message = f"PodDisruptionBudgets have forbidden its evictions for {now - since:.0f} s"
+                yield Hopeless(entry, "DISRUPTION_BUDGET", message)
+
+    def _keep(self) -> None:
+        opened = frozenset(entry.sequence for entry in self._ledger.view.plans())
+        self._actions.keep_only(opened)
+        self._blocked = {sequence: since for sequence, since in self._blocked.items() if sequence in opened}
+        self._refused = {sequence: why for sequence, why in self._refused.items() if sequence in opened}
+        self._telling.keep_only(opened)
+
+    # --- acting ------------------------------------------------------------------------------------------------------
+
+    def warn(self, complete: str) -> None:
+        """Warn every victim that its plan has not told yet."""
+        self._keep()
+        for entry in self._ledger.view.plans():
+            duties = self.duties(entry, complete)
+            for warned in duties.warn:
+                key = (entry.sequence, PodUid(f"warn {warned.victim.uid}"))
+                self._actions.start("warn", key, partial(self._warn, entry, warned))
+            if not duties.warn and duties.due is not None:
+                self._telling.planned(entry, duties.due)
+
+    def evict(self, entry: OpenEntry, complete: str) -> int:
+        """Evict the victims of a plan whose time is over; how many evictions were begun."""
+        begun = 0
+        for victim in self.duties(entry, complete).evict:
+            begun += self._actions.start("evict", _key(entry, victim), partial(self._evict, entry, victim))
+        if begun:
+            self._log.info("evicts", gang=entry.gang, cause=entry.cause, plan=entry.sequence, pods=begun)
+        return begun
+
+    def _still_open(self, entry: OpenEntry) -> bool:
+        return self._ledger.view.open.get(entry.gang) is entry
+
+    async def _warn(self, entry: OpenEntry, warned: Warned) -> Result:
+        if not self._still_open(entry):
+            return _over()
+        victim = warned.victim
+        namespace, _ = split_key(victim.gang)
+        touched = await self._executor.touch(
+            namespace,
+            victim.pod,
+            uid=victim.uid,
+            token=self._ledger.view.token(entry),
+            known=seen_in_state(self._world.by_uid.get(victim.uid)),
+            annotations=marks_of(entry, warned.evict_at),
+        )
+        if isinstance(touched, Result):
+            return _again_later(touched)
+        self._telling.warned(entry, victim, warned.evict_at)
+        return DONE
+
+    async def _evict(self, entry: OpenEntry, victim: Victim) -> Result:
+        if not self._still_open(entry):
+            return _over()
+        namespace, _ = split_key(victim.gang)
+        result = await self._executor.undo(
+            namespace, victim.pod, uid=victim.uid, node=victim.node, token=self._ledger.view.token(entry)
+        )
+        if result.budget:
+            self._blocked.setdefault(entry.sequence, self._clock())
+            self._metrics.budget_refusals.inc()
+            self._telling.blocked(entry, victim, result.message)
+        elif result.outcome is Outcome.REFUSED:
+            self._refused[entry.sequence] = f"pod {victim.pod} of {victim.gang}: {result.message}"
+        elif result.outcome is Outcome.DONE:
+            self._blocked.pop(entry.sequence, None)
+            self._metrics.evicted(entry, self._world, victim, now=self._wall())
+        return _again_later(result)
+
+
+def _key(entry: OpenEntry, victim: Victim) -> tuple[Sequence, PodUid]:
+    return entry.sequence, victim.uid
+
+
+def _over() -> Result:
+    return Result(outcome=Outcome.FINISHED, message="the plan is not open any more")
+
+
+def _again_later(result: Result) -> Result:
+    """A newer fence is a newer leader's that this view has not read yet: it is tried again with what is read then."""
+    if result.outcome is not Outcome.SUPERSEDED:
+        return result
+    return Result(outcome=Outcome.AGAIN, message=result.message, retry_after=1.0)
+
+
+def told(entry: OpenEntry) -> str:
+    """A plan in a few words."""
+    return f"{count(len(entry.victims), 'pod')} of {count(len({one.gang for one in entry.victims}), 'job')}"

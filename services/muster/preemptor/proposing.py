@@ -1,0 +1,283 @@
+"""When a plan is proposed, and what its answer means.
+
+    a gang waits, and the scheduler has had its turn ─► the core: is there a plan? ─► muster.propose.preempt
+       committed   the LEDGER tells; carried out from there
+       refused     unsound: that plan is tried again when something that it looked at has changed; else soon again
+    actors that only observe: what they would do goes to DECISIONS, once a change
+
+Nothing here is needed after a restart: an open plan is in the LEDGER, and a plan that was refused is refused again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+import msgspec
+import structlog
+
+from muster.bus.errors import BusError, NoAnswerError, RequestRefusedError, UndecodableError
+from muster.bus.messages import Decision
+from muster.bus.proposals import PlanProposal, ProposalReply
+from muster.decide.commitments import Kind, LedgerView, OpenEntry
+from muster.decide.memory import CoreMemory
+from muster.decide.preemption import Proposal, plan_entry, tried
+from muster.model.gangs import Gang, MemberState
+from muster.model.ledger import Plan
+from muster.model.policy import Actions, Mode
+from muster.model.snapshot import Snapshot
+from muster.model.units import GangKey, Sequence
+from muster.preemptor.metrics import PreemptorMetrics
+from muster.preemptor.planning import Core, Outlook
+
+TURN_SECONDS = 1.0
+"""A gang that has waited for less may still be placed by the scheduler, which wakes at the same changes."""
+IDLE_SECONDS = 5.0
+"""How often the core is asked while nothing has changed: protections end by time alone."""
+OBSERVE_SECONDS = 10.0
+"""How often it is asked what it would do if actors that observe could act."""
+AGAIN_SECONDS = 0.5
+UNHEARD_SECONDS = 1.0
+UNWANTED_SECONDS = 5.0
+PAUSES: Mapping[str, float] = {
+    "stale": AGAIN_SECONDS,
+    "open": AGAIN_SECONDS,
+    "paused": UNWANTED_SECONDS,
+    "observe": UNWANTED_SECONDS,
+}
+
+Ask = Callable[[PlanProposal], Awaitable[ProposalReply]]
+
+
+class Proposer:
+    """The proposals of one term."""
+
+    def __init__(
+        self,
+        *,
+        core: Core,
+        ask: Ask,
+        say: Callable[[Decision], None],
+        metrics: PreemptorMetrics,
+        wake: Callable[[], None],
+        clock: Callable[[], float],
+        wall: Callable[[], float],
+        log: structlog.stdlib.BoundLogger,
+        turn: float = TURN_SECONDS,
+    ) -> None:
+        self._core = core
+        self._ask_leader = ask
+        self._say = say
+        self._metrics = metrics
+        self._wake = wake
+        self._clock = clock
+        self._wall = wall
+        self._log = log
+        self._turn = turn
+        self._waiting: dict[GangKey, float] = {}
+        """Since when each gang waits, by the monotonic clock."""
+        self._asking: asyncio.Task[None] | None = None
+        self._not_before = 0.0
+        self._after = Sequence(0)
+        """The LEDGER has to be read up to here before anything more is proposed."""
+        self._tried: dict[GangKey, str] = {}
+        self._budgets: tuple[tuple[str, int], ...] = ()
+        self._looked: tuple[int, Sequence] | None = None
+        self._looked_at = float("-inf")
+        self._observed: tuple[int, Sequence] | None = None
+        self._observed_at = float("-inf")
+        self._said: dict[str, tuple[str, ...]] = {}
+        """What was said last of each kind of finding."""
+
+    async def stop(self) -> None:
+        """Nobody waits for an answer any more: the LEDGER will tell."""
+        if self._asking is not None:
+            self._asking.cancel()
+            await asyncio.gather(self._asking, return_exceptions=True)
+
+    def next_moment(self) -> float | None:
+        """Seconds until a gang has waited long enough; None when none waits."""
+        if not self._waiting:
+            return None
+        now = self._clock()
+        turns = [since + self._turn for since in self._waiting.values() if since + self._turn > now]
+        return max(0.02, max(min([*turns, self._looked_at + IDLE_SECONDS]), self._not_before) - now)
+
+    async def look(self, outlook: Outlook, view: LedgerView, *, version: int) -> None:
+        """Propose the next plan if there is one; `version` is that of STATE."""
+        self._follow(outlook.snapshot, view)
+        now = self._clock()
+        if not any(now - since >= self._turn for since in self._waiting.values()):
+            return
+        if (
+            (self._asking is not None and not self._asking.done())
+            or now < self._not_before
+            or view.sequence < self._after
+        ):
+            return
+        inputs = (version, view.sequence)
+        if inputs == self._looked and now - self._looked_at < IDLE_SECONDS:
+            return
+        self._looked, self._looked_at = inputs, now
+        outlook = outlook._replace(memory=self._with_tried(outlook))
+        proposal = await self._propose(outlook) if acts(outlook.policy.actions) else Proposal()
+        self._limit(proposal.finding)
+        if proposal.plan is not None:
+            plan = plan_entry(proposal, outlook.snapshot, outlook.memory, outlook.now, outlook.policy)
+            if now - self._waiting.get(plan.gang, now) >= self._turn:
+                self._asking = asyncio.create_task(self._ask(plan, outlook.snapshot, view.sequence))
+            else:
+                self._looked = None
+            return
+        if observes(outlook.policy.actions) and (
+            inputs != self._observed and now - self._observed_at >= OBSERVE_SECONDS
+        ):
+            self._observed, self._observed_at = inputs, now
+            await self._observe(outlook)
+
+    def _follow(self, snapshot: Snapshot, view: LedgerView) -> None:
+        """Who waits, and what led nowhere."""
+        now = self._clock()
+        self._waiting = {
+            gang.key: self._waiting.get(gang.key, now)
+            for gang in snapshot.gangs
+            if gang.key not in view.open and _waits(gang)
+        }
+        budgets = tuple((budget.key, budget.allowed) for budget in snapshot.budgets)
+        if budgets != self._budgets:
+            self._budgets = budgets
+            self._tried.clear()
+        for entry in view.open.values():
+            if entry.kind is Kind.WITHDRAWING:
+                self._remember(plan_of_entry(entry), snapshot)
+
+    def _remember(self, plan: Plan, snapshot: Snapshot) -> None:
+        self._tried = dict(tried(CoreMemory(tried=self._tried), plan, snapshot).tried)
+
+    def _with_tried(self, outlook: Outlook) -> CoreMemory:
+        return msgspec.structs.replace(outlook.memory, tried={**outlook.memory.tried, **self._tried})
+
+    async def _propose(self, outlook: Outlook) -> Proposal:
+        began = self._clock()
+        try:
+            return await self._core.propose(outlook)
+        except Exception:  # noqa: BLE001  (whatever the core did: open plans have to be carried out)
+            self._metrics.defects.labels("propose").inc()
+            self._log.exception("a defect: proposing must not fail")
+            return Proposal()
+        finally:
+            self._metrics.core.labels("propose").observe(self._clock() - began)
+
+    async def _ask(self, plan: Plan, snapshot: Snapshot, sequence: Sequence) -> None:
+        """Ask the leader, and remember what its answer means for the next proposal."""
+        try:
+            reply = await self._ask_leader(PlanProposal(plan=plan, ledger=sequence))
+        except NoAnswerError as error:
+            self._unanswered(plan, str(error))
+            return
+        except (RequestRefusedError, UndecodableError, BusError) as error:
+            self._unanswered(plan, f"{type(error).__name__}: {error}")
+            return
+        self._metrics.proposals.labels("committed" if reply.committed else reply.code).inc()
+        if reply.committed:
+            self._after = Sequence(reply.sequence)
+            self._metrics.committed(plan, _gained(plan, snapshot))
+            self._log.info(
+                "plan committed", gang=plan.gang, cause=plan.cause, sequence=reply.sequence, what=plan.message
+            )
+            return
+        self._log.info("plan refused", gang=plan.gang, cause=plan.cause, code=reply.code, why=reply.message)
+        if reply.code == "unsound":
+            self._remember(plan, snapshot)
+        self._wait(PAUSES.get(reply.code, AGAIN_SECONDS))
+
+    def _unanswered(self, plan: Plan, why: str) -> None:
+        """Whether it was committed is read from the LEDGER."""
+        self._metrics.proposals.labels("unanswered").inc()
+        self._log.warning("a proposal was not answered", gang=plan.gang, why=why)
+        self._wait(UNHEARD_SECONDS)
+
+    def _wait(self, seconds: float) -> None:
+        self._not_before = self._clock() + seconds
+        self._looked = None
+        self._wake()
+
+    def _limit(self, finding: str) -> None:
+        """The policy's hourly limit keeps a plan back: told when it begins."""
+        self._metrics.stopped.set(bool(finding))
+        if not finding:
+            self._said.pop("limit", None)
+            return
+        if "limit" not in self._said:
+            self._log.warning("evictions stop", why=finding)
+        self._said["limit"] = ()
+
+    async def _observe(self, outlook: Outlook) -> None:
+        """What actors that observe would do if they could act."""
+        actions = Actions(
+            bind="act", preempt="act", reclaim="act", consolidate="act", cordon=outlook.policy.actions.cordon
+        )
+        proposal = await self._propose(
+            outlook._replace(policy=msgspec.structs.replace(outlook.policy, actions=actions))
+        )
+        if proposal.plan is None:
+            self._said.pop("would", None)
+            return
+        plan = plan_entry(proposal, outlook.snapshot, outlook.memory, outlook.now, outlook.policy)
+        if mode_of(plan.cause, outlook.policy.actions) == "act":
+            return
+        decision = Decision(
+            verb="preempt",
+            gang=plan.gang,
+            code=f"WOULD_{plan.cause.upper()}",
+            message=f"only observed: {plan.message}",
+            numbers={"pods": len(plan.victims), "gangs": len({victim.gang for victim in plan.victims})},
+            slots=plan.nominated[0].slots,
+            at=self._wall(),
+        )
+        self._say_once("would", decision, by=(plan.gang, plan.cause, *sorted(victim.uid for victim in plan.victims)))
+
+    def _say_once(self, what: str, decision: Decision, *, by: Iterable[str]) -> None:
+        key = tuple(by)
+        if self._said.get(what) == key:
+            return
+        self._said[what] = key
+        self._log.info(decision.verb, gang=decision.gang, code=decision.code, what=decision.message)
+        self._say(decision)
+
+
+def _waits(gang: Gang) -> bool:
+    return not gang.hold and not gang.complete and any(member.state is MemberState.WAITING for member in gang.members)
+
+
+def _gained(plan: Plan, snapshot: Snapshot) -> float:
+    """Cards that the plan's gang gets."""
+    gang = next((one for one in snapshot.gangs if one.key == plan.gang), None)
+    shapes = {role.name: role.shape.request for role in gang.roles} if gang is not None else {}
+    cards = 0.0
+    for slot in plan.nominated[0].slots:
+        request = shapes.get(slot.role)
+        if request is not None:
+            share = request.share
+            cards += request.cards if share is None else share.count * share.core_percent / 100
+    return cards
+
+
+def mode_of(cause: str, actions: Actions) -> Mode:
+    """Whether the actor of a plan's cause acts."""
+    return actions.reclaim if cause == "reclaim" else actions.consolidate if cause == "consolidate" else actions.preempt
+
+
+def observes(actions: Actions) -> bool:
+    """Whether some actor only says what it would do."""
+    return "observe" in {actions.preempt, actions.reclaim, actions.consolidate}
+
+
+def acts(actions: Actions) -> bool:
+    """Whether some actor may evict."""
+    return "act" in {actions.preempt, actions.reclaim, actions.consolidate}
+
+
+def plan_of_entry(entry: OpenEntry) -> Plan:
+    """The plan that an open entry, or one that is being withdrawn, is about."""
+    return Plan(
+        gang=entry.gang, gang_uid=entry.gang_uid, cause=entry.cause, victims=entry.victims, nominated=entry.nominated
+    )
