@@ -1,6 +1,9 @@
 """Numbers and times as people read them."""
 
+from muster.decide.reasons import span
 from muster.model.units import ONE_CARD
+
+__all__ = ["cards", "ordinal", "plural", "span"]
 
 
 def cards(millionths: int | None) -> str:
@@ -8,15 +11,6 @@ def cards(millionths: int | None) -> str:
     if millionths is None:
         return "–"
     return f"{millionths / ONE_CARD:.2f}".rstrip("0").rstrip(".")
-
-
-def span(seconds: float) -> str:
-    """A duration: ``12 s``, ``3 min``, ``5 h``, ``2 d``."""
-    amount = max(0.0, seconds)
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if amount >= size * (2 if unit == "d" else 1):
-            return f"{amount / size:.0f} {unit}"
-    return f"{amount:.0f} s"
 
 
 def plural(count: int, one: str, many: str = "") -> str:

@@ -16,6 +16,7 @@ from muster.bus.messages import Decision
 from muster.bus.ordered import Delivery, OrderedReader
 from muster.bus.streams import StreamName, stream_info
 from muster.bus.subjects import decision_subject
+from muster.decide.explaining.fixes import fixes_of
 from muster.decide.lifecycle.actions import Waiting
 from muster.decide.reasons import Reason
 from muster.model.units import Sequence
@@ -28,10 +29,11 @@ VOIDING = frozenset({"bind", "undo", "preempt", "restart"})
 
 
 def waiting_from(decision: Decision) -> Waiting:
-    """The reason as the lifecycle core takes it."""
+    """The reason as the lifecycle core takes it, with what would cure it."""
+    fixes = fixes_of(decision.code, decision.numbers)
     return Waiting(
         code=decision.code,
-        message=decision.message,
+        message=f"{decision.message}. To fix it: {', or '.join(fixes)}" if fixes else decision.message,
         position=decision.position,
         quota=decision.code in QUOTA or "capability" in decision.numbers,
     )

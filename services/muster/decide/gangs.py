@@ -16,6 +16,7 @@ import msgspec
 from muster.decide.budgets import budgets_of
 from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
+from muster.decide.spelling import meant
 from muster.decide.subgroups import sub_groups
 from muster.decide.surroundings import Problem, Surroundings, with_volumes
 from muster.decide.timing import NO_LIMITS, Limits, limits_of_owner, owner_of, same_times, timing_of
@@ -275,6 +276,9 @@ def gang_of(
         hold, message = made.problem
     named = group.priority_class if group is not None else ""
     value = classes.get(named)
+    if named and value is None and not hold and not any(pod.node is not None for pod in pods):
+        hold = Reason.PRIORITY_CLASS_MISSING
+        message = f"its PodGroup names the PriorityClass {named}, which does not exist{meant(named, classes)}"
     priority = value.value if value is not None else max((pod.priority for pod in pods), default=0)
     preemptible, never_preempts = True, False
     for pod in pods:

@@ -41,10 +41,13 @@ async def answering(bus: Bus, queries: Queries, proposals: Proposals) -> AsyncIt
             await service.stop()
 
 
-async def _serve(bus: Bus, verb: str, question: type[Q], answer: Callable[[Q], msgspec.Struct]) -> Served:
+async def _serve(
+    bus: Bus, verb: str, question: type[Q], answer: Callable[[Q], msgspec.Struct | Awaitable[msgspec.Struct]]
+) -> Served:
     async def handle(asked: Q, _place: Question) -> msgspec.Struct:
         try:
-            return answer(asked)
+            told = answer(asked)
+            return told if isinstance(told, msgspec.Struct) else await told
         except UnknownJobError as error:
             raise RequestRefusedError("not-found", str(error)) from error
 

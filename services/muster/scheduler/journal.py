@@ -1,7 +1,7 @@
 """The scheduler's voice: every decision to the audit log (DECISIONS), to the metrics and to one log line.
 
-Pending reasons are written when they change, and again every 30 s while they hold, from a token bucket so that explaining
-never slows binding. Publishing never holds up a decision: messages wait here, one pending reason a gang (the newest); what
+Pending reasons are written when their code changes, numbers that moved at most every 30 s, and what holds unchanged once an
+hour (the stream forgets in the end), all from a token bucket so that explaining never slows binding. Publishing never holds up a decision: messages wait here, one pending reason a gang (the newest); what
 waits cannot grow without end while NATS is away, since nothing can be committed then.
 """
 
@@ -24,7 +24,8 @@ from muster.model.units import GangKey, Sequence
 from muster.scheduler.audit import decisions_of
 from muster.scheduler.telemetry import Telemetry, placed_in
 
-REPEAT_SECONDS = 30.0
+NUMBERS_SECONDS = 30.0
+REPEAT_SECONDS = 3600.0
 PENDING_PER_SECOND = 100.0
 PENDING_BURST = 500.0
 HISTORY = 8
@@ -45,8 +46,10 @@ class Journal:
         telemetry: Telemetry,
         log: structlog.stdlib.BoundLogger,
         event: Callable[[CardFinding], None] | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """`event` records a Kubernetes Event about a finding."""
+        """`event` records a Kubernetes Event about a finding; `wall` gives Unix seconds."""
+        self._wall = wall
         self._event = event
         self._telemetry = telemetry
         self._log = log
@@ -60,14 +63,14 @@ class Journal:
         self._waiting: dict[str, Decision] = {}
         self._something = asyncio.Event()
         self._tokens = PENDING_BURST
-        self._filled = time.monotonic()
+        self._filled = wall()
         self._epoch = Sequence(0)
 
     def committed(self, entries: tuple[Entry, ...], sequence: Sequence, epoch: Sequence) -> None:
         """Entries stand in the LEDGER: say so."""
         self._telemetry.committed(entries)
         self._epoch = epoch
-        now = time.time()
+        now = self._wall()
         for number, entry in enumerate(entries):
             for decision in decisions_of(entry, sequence=sequence, epoch=epoch, at=now):
                 self._log.info(
@@ -79,6 +82,8 @@ class Journal:
                     sequence=sequence,
                 )
                 self._remember(GangKey(decision.gang), now, _told(decision), decision.code)
+                # To whoever reads, this makes the reason told before void: should the gang wait again, it is told anew.
+                self._said.pop(GangKey(decision.gang), None)
                 self._say(f"{sequence}.{number} {decision.verb} {decision.gang}", decision)
 
     def refused(self, gang: GangKey, code: str, message: str, numbers: dict[str, int | float | str]) -> None:
@@ -92,7 +97,7 @@ class Journal:
             message=message,
             numbers=numbers,
             epoch=self._epoch,
-            at=time.time(),
+            at=self._wall(),
         )
         self._say(f"refused {gang}", decision)
 
@@ -101,7 +106,7 @@ class Journal:
         self._telemetry.decided(snapshot, instructions, seconds)
         self.snapshot = snapshot
         reasons = {item.gang: item for item in instructions if isinstance(item, Pending)}
-        now = time.time()
+        now = self._wall()
         for gang, reason in reasons.items():
             before = self.pending.get(gang)
             if before is None or before.code != reason.code:
@@ -129,7 +134,7 @@ class Journal:
     def cards(self, findings: tuple[CardFinding, ...], news: tuple[CardFinding, ...]) -> None:
         """Count what is wrong with cards; say what is new, to the audit log and as an Event where it is."""
         self._telemetry.cards_found(findings)
-        now = time.time()
+        now = self._wall()
         for one in news:
             self._log.warning("cards", code=one.code.value, node=one.node, pod=one.pod, what=one.message)
             about = {"gang": one.gang} if one.gang else {"node": one.node}
@@ -150,8 +155,10 @@ class Journal:
 
     def _explain(self, gang: GangKey, reason: Pending, now: float) -> None:
         said = self._said.get(gang)
-        if said is not None and said[0] == reason and now - said[1] < REPEAT_SECONDS:
-            return
+        if said is not None and said[0].code == reason.code:
+            kept = REPEAT_SECONDS if said[0] == reason else NUMBERS_SECONDS
+            if now - said[1] < kept:
+                return
         if reason.code in PASSING and now - self.since.get(gang, now) < COMING_SECONDS:
             return
         if not self._take_token():
@@ -173,8 +180,8 @@ class Journal:
         )
 
     def _take_token(self) -> bool:
-        now = time.monotonic()
-        self._tokens = min(PENDING_BURST, self._tokens + (now - self._filled) * PENDING_PER_SECOND)
+        now = self._wall()
+        self._tokens = min(PENDING_BURST, self._tokens + max(0.0, now - self._filled) * PENDING_PER_SECOND)
         self._filled = now
         if self._tokens < 1:
             return False

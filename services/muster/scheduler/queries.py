@@ -3,15 +3,15 @@
 Read from the last snapshot that was decided on and from the LEDGER's view, so that an answer and a decision never disagree.
 """
 
+import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from muster.bus.queries import (
     CardCell,
     ExplainReply,
     ExplainRequest,
-    Fact,
     FreeBlock,
     GangRow,
     GangsReply,
@@ -24,19 +24,19 @@ from muster.bus.queries import (
     QueuesRequest,
 )
 from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.explaining.details import Details, Scene, details_of
 from muster.decide.lifecycle.queues import ROOT
 from muster.decide.lifecycle.submission import SUBMISSION
-from muster.decide.reasons import Reason, count, format_amount
 from muster.model.gangs import Gang, Member, MemberState
-from muster.model.instructions import Pending
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Phase, Pod, Request
-from muster.model.quantity import format_bytes, format_cpu
+from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.topology import value_at
 from muster.model.units import ONE_CARD, CardIndex, NodeName, split_key
 from muster.model.workloads import Limits, Queue
 from muster.scheduler.book import Book
+from muster.scheduler.explanations import Subject, reply_of
 from muster.scheduler.journal import Journal
 from muster.view.world import World
 
@@ -50,10 +50,13 @@ class UnknownJobError(LookupError):
 class Queries:
     """Answers from one scheduler's memory; works on a follower too, with what it has seen."""
 
-    def __init__(self, *, world: World, book: Book, journal: Journal) -> None:
+    def __init__(self, *, world: World, book: Book, journal: Journal, policy: Callable[[], Policy] = Policy) -> None:
+        """`policy` gives the present one: what it only observes is told."""
         self._world = world
         self._book = book
         self._journal = journal
+        self._policy = policy
+        self._scene: tuple[Snapshot, Scene] | None = None
 
     def gangs(self, request: GangsRequest) -> GangsReply:
         """Gangs in the order in which they would be served: running first, then waiting by position, then what
@@ -72,7 +75,7 @@ class Queries:
         kept.sort(key=lambda row: (row.state == "Waiting" and not row.position, row.position, row.submitted, row.gang))
         return GangsReply(at=time.time(), gangs=tuple(kept))
 
-    def explain(self, request: ExplainRequest) -> ExplainReply:
+    async def explain(self, request: ExplainRequest) -> ExplainReply:
         """Why a job waits or where it runs.
 
         Raises:
@@ -82,27 +85,23 @@ class Queries:
         gang = None if snapshot is None else self._find(snapshot, request)
         if snapshot is None or gang is None:
             raise UnknownJobError(f"no job {request.job!r} is known to the scheduler")
-        row = self._gang_row(gang)
         reason = self._journal.pending.get(gang.key)
-        facts = [Fact(label="asks", text=_asks(gang))]
-        if row.nodes:
-            facts.append(Fact(label="runs on", text=", ".join(row.nodes)))
-        queue = next((item for item in self.queues(QueuesRequest(queue=gang.queue)).queues), None)
-        if queue is not None:
-            facts.append(Fact(label="queue", text=_queue_text(queue)))
-        facts.append(Fact(label="priority", text=f"{gang.priority} ({gang.priority_class or 'no class'})"))
-        return ExplainReply(
-            job=row.job,
-            state=row.state,
-            queue=gang.queue,
-            code=row.code,
-            message=row.message,
-            position=row.position,
-            numbers=dict(reason.numbers) if reason is not None else {},
-            facts=tuple(facts),
-            fixes=_fixes(reason),
+        subject = Subject(
+            gang=gang,
+            row=self._gang_row(gang),
+            reason=reason,
+            queue=next(iter(self.queues(QueuesRequest(queue=gang.queue)).queues), None),
+            entry=self._book.view.open.get(gang.key),
             history=tuple(self._journal.history.get(gang.key, ())),
         )
+        details = Details()
+        if reason is not None and subject.row.code:
+            policy, now = self._policy(), time.time()
+            if self._scene is None or self._scene[0] is not snapshot:
+                # The whole cluster is looked at: off the event loop, and once for all questions about this snapshot.
+                self._scene = (snapshot, await asyncio.to_thread(Scene.of, snapshot))
+            details = await asyncio.to_thread(details_of, self._scene[1], gang, reason.code, policy, now)
+        return reply_of(subject, details, self._world)
 
     def nodes(self, request: NodesRequest) -> NodesReply:
         """Nodes with what every card carries."""
@@ -349,56 +348,3 @@ def _largest_blocks(rows: Iterable[NodeRow], levels: tuple[str, ...]) -> Iterabl
 def _parent(queue: Queue) -> str | None:
     """A queue that names no parent stands below the root, as Volcano has it."""
     return queue.parent or (ROOT if queue.name != ROOT else None)
-
-
-def _asks(gang: Gang) -> str:
-    """``4 pods × 8 cards in one rack, all together``."""
-    several = len(gang.roles) > 1
-    parts = [
-        f"{role.name + ': ' if several and role.name else ''}{count(role.replicas, 'pod')} × {_amount(role.shape.request)}"
-        for role in gang.roles
-    ]
-    where = gang.topology.required_level
-    place = f" in one {where.rpartition('/')[2]}" if where else ""
-    pods = sum(role.replicas for role in gang.roles)
-    if pods <= 1:
-        return " + ".join(parts) + place
-    together = "all together" if gang.minimum >= pods else f"at least {gang.minimum} together"
-    return f"{' + '.join(parts)}{place}, {together}"
-
-
-def _amount(request: Request) -> str:
-    if request.share is not None:
-        share = request.share
-        amounts = [f"{share.memory_mib} MiB"] if share.memory_mib else []
-        amounts += [f"{share.core_percent} % of the core"] if share.core_percent else []
-        return f"a share of a card ({', '.join(amounts)})" if amounts else "a share of a card"
-    if request.cards:
-        return count(request.cards, "card")
-    if request.cpu or request.memory:
-        return f"{format_cpu(request.cpu)} cores, {format_bytes(request.memory)}"
-    return "no card"
-
-
-def _queue_text(row: QueueRow) -> str:
-    """``train-prod uses 8 of 48 deserved cards (64 cap)``."""
-    cap = "no cap" if row.capability is None else f"{row.capability / ONE_CARD:g} cap"
-    used = format_amount("gpu", row.used)
-    if row.deserved is not None:
-        used = f"{row.used / ONE_CARD:g} of {row.deserved / ONE_CARD:g} deserved cards"
-    return f"{row.name} uses {used} ({cap})"
-
-
-def _fixes(reason: Pending | None) -> tuple[str, ...]:
-    """What would cure a gang that can never run as it is."""
-    if reason is None or reason.code != Reason.NEVER_FITS:
-        return ()
-    numbers = reason.numbers
-    match numbers.get("capability"), numbers.get("possible"):
-        case int(cap), _:
-            most = format_amount(str(numbers["resource"]), cap)
-            return (f"ask for at most {most}, or have the cap raised (muster get queue {numbers['queue']})",)
-        case _, int(possible) if possible:
-            return (f"let at most {count(possible, 'pod')} start together",)
-        case _:
-            return ()

@@ -78,7 +78,9 @@ class Scheduler:
         self._ledger = LedgerOnBus(bus)
         self._book = Book(identity=context.config.identity, stream=self._ledger, report=self._ledger_refused)
         self._writer = Writer(kube, component="muster-scheduler", instance=context.config.identity)
-        self._queries = Queries(world=self._world, book=self._book, journal=self._journal)
+        self._queries = Queries(
+            world=self._world, book=self._book, journal=self._journal, policy=lambda: context.policy
+        )
         self._leadership: Leadership | None = None
 
     @property

@@ -1,0 +1,150 @@
+"""One gang's explanation as it is answered: what it asks, the best place and who holds it, its queue, its priority and where
+that comes from, what would cure it, and what happened to it.
+"""
+
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from muster.bus.queries import ExplainReply, Fact, GangRow, Moment, QueueRow
+from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.explaining.details import Details
+from muster.decide.explaining.fixes import fixes_of
+from muster.decide.lifecycle.queues import NAMESPACE_ANNOTATIONS, OBJECT_ANNOTATIONS
+from muster.decide.reasons import count, format_amount
+from muster.model.gangs import Gang
+from muster.model.instructions import Pending
+from muster.model.pods import Request
+from muster.model.quantity import format_bytes, format_cpu
+from muster.model.units import ONE_CARD, split_key
+from muster.view.world import World
+
+
+class Subject(NamedTuple):
+    """What is explained, as the scheduler knows it now."""
+
+    gang: Gang
+    row: GangRow
+    reason: Pending | None
+    queue: QueueRow | None
+    entry: OpenEntry | None
+    history: tuple[Moment, ...]
+
+
+def reply_of(subject: Subject, details: Details, world: World) -> ExplainReply:
+    """The answer. Facts that are empty are left out."""
+    gang, row, reason = subject.gang, subject.row, subject.reason
+    numbers = dict(reason.numbers) if reason is not None else {}
+    facts = [
+        ("asks", _asks(gang)),
+        ("runs on", ", ".join(row.nodes)),
+        ("best fit", details.best_fit),
+        ("queue", _queue(subject, details, world)),
+        ("not it", details.not_it),
+        ("priority", _priority(gang, world)),
+    ]
+    start = numbers.get("estimated_start")
+    return ExplainReply(
+        job=row.job,
+        state=row.state,
+        queue=gang.queue,
+        code=row.code,
+        message=row.message,
+        position=row.position,
+        estimated_start=float(start) if isinstance(start, int) and start else None,
+        numbers=dict(numbers),
+        facts=tuple(Fact(label=label, text=text) for label, text in facts if text),
+        fixes=fixes_of(row.code, numbers) if row.code else (),
+        history=subject.history,
+    )
+
+
+def _queue(subject: Subject, details: Details, world: World) -> str:
+    gang, row = subject.gang, subject.queue
+    where = _queue_source(gang, world)
+    if row is None:
+        return f"{gang.queue} does not exist{where}"
+    text = f"{_usage(row)}{where}"
+    entry = subject.entry
+    if entry is not None and entry.kind is Kind.PLAN and entry.victims:
+        pods = Counter(split_key(victim.gang)[1] for victim in entry.victims)
+        who = ", ".join(f"{count(number, 'pod')} of {name}" for name, number in sorted(pods.items())[:3])
+        if len(pods) > 3:
+            who += f" and of {count(len(pods) - 3, 'more job')}"
+        at = time.strftime("%H:%M", time.localtime(max(victim.evict_after for victim in entry.victims)))
+        return f"{text}: entitled, so {who} will be asked to leave at {at} if they have not ended"
+    return f"{text}: {details.entitled}" if details.entitled else text
+
+
+def _usage(row: QueueRow) -> str:
+    """``train-prod uses 8 of 48 deserved cards (64 cap)``."""
+    cap = "no cap" if row.capability is None else f"{row.capability / ONE_CARD:g} cap"
+    used = format_amount("gpu", row.used)
+    if row.deserved is not None:
+        used = f"{row.used / ONE_CARD:g} of {row.deserved / ONE_CARD:g} deserved cards"
+    return f"{row.name} uses {used} ({cap})"
+
+
+def _queue_source(gang: Gang, world: World) -> str:
+    """Where the queue's name comes from, when it is not the job that names it."""
+    namespace = world.namespaces.get(gang.namespace)
+    own = world.podgroups.get(gang.key)
+    marks = dict(own.annotations) if own is not None else {}
+    for member in gang.members:
+        pod = world.by_uid.get(member.uid)
+        marks |= pod.annotations if pod is not None else {}
+    if namespace is None or any(marks.get(name) == gang.queue for name in OBJECT_ANNOTATIONS):
+        return ""
+    for name in NAMESPACE_ANNOTATIONS:
+        if namespace.annotations.get(name) == gang.queue:
+            return f", named by the annotation {name} of namespace {gang.namespace}"
+    return ""
+
+
+def _priority(gang: Gang, world: World) -> str:
+    """The priority that counts, and where it comes from."""
+    group = world.podgroups.get(gang.key)
+    pods = [pod for member in gang.members if (pod := world.by_uid.get(member.uid)) is not None]
+    own = {pod.priority_class: pod.priority for pod in pods if pod.priority_class}
+    named = group.priority_class if group is not None else ""
+    if named and named not in world.priority_classes:
+        return f"{gang.priority}: its PodGroup names the class {named}, which does not exist"
+    if named:
+        others = ", ".join(f"{name} ({value})" for name, value in sorted(own.items()) if name != named)
+        return f"{gang.priority} (class {named} of its PodGroup{f'; its pods say {others}' if others else ''})"
+    for name in sorted(own):
+        known = world.priority_classes.get(name)
+        if known is not None and known.global_default:
+            return f"{gang.priority} (class {name}, the cluster's default: the job names none)"
+    if own:
+        return f"{gang.priority} (class {', '.join(sorted(own))} of its pods)"
+    return f"{gang.priority} (no class)"
+
+
+def _asks(gang: Gang) -> str:
+    """``4 pods × 8 cards in one rack, all together``."""
+    several = len(gang.roles) > 1
+    parts = [
+        f"{role.name + ': ' if several and role.name else ''}{count(role.replicas, 'pod')} × {_amount(role.shape.request)}"
+        for role in gang.roles
+    ]
+    where = gang.topology.required_level
+    place = f" in one {where.rpartition('/')[2]}" if where else ""
+    pods = sum(role.replicas for role in gang.roles)
+    if pods <= 1:
+        return " + ".join(parts) + place
+    together = "all together" if gang.minimum >= pods else f"at least {gang.minimum} together"
+    return f"{' + '.join(parts)}{place}, {together}"
+
+
+def _amount(request: Request) -> str:
+    if request.share is not None:
+        share = request.share
+        amounts = [f"{share.memory_mib} MiB"] if share.memory_mib else []
+        amounts += [f"{share.core_percent} % of the core"] if share.core_percent else []
+        return f"a share of a card ({', '.join(amounts)})" if amounts else "a share of a card"
+    if request.cards:
+        return count(request.cards, "card")
+    if request.cpu or request.memory:
+        return f"{format_cpu(request.cpu)} cores, {format_bytes(request.memory)}"
+    return "no card"
