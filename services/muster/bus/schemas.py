@@ -3,7 +3,8 @@
     python -m muster.bus.schemas --write      write schemas/*.json and schemas/asyncapi.yaml
     python -m muster.bus.schemas --check      say what differs; exit code 1 when anything does
 
-One JSON Schema 2020-12 a message, complete in itself, so that a person with a plain NATS client and one file can submit a job.
+One JSON Schema 2020-12 a message, complete in itself, so that a person with a plain NATS client and one file can submit a job;
+and one of policy.yaml.
 """
 
 import argparse
@@ -32,9 +33,11 @@ from muster.bus.messages import (
 from muster.bus.state import OBJECTS
 from muster.bus.streams import SUBMISSIONS_BUCKET, StreamName, spec_of
 from muster.model.ledger import Commit
+from muster.model.policy import Policy
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 ASYNCAPI = "asyncapi.yaml"
+POLICY = "policy.json"
 Schema = dict[str, Any]
 
 EXAMPLES: dict[type[msgspec.Struct], tuple[Schema, ...]] = {
@@ -136,6 +139,13 @@ def schema_of(kind: type[msgspec.Struct]) -> Schema:
     return result
 
 
+def policy_schema() -> Schema:
+    """The JSON Schema of policy.yaml, for editors: what it takes is what the services take."""
+    (reference, *_), definitions = msgspec.json.schema_components((Policy,), ref_template="#/$defs/{name}")
+    top = definitions.pop(str(reference["$ref"]).rpartition("/")[2])
+    return {"$schema": DIALECT, "$id": f"urn:muster:policy:v{MAJOR}", **top, "$defs": definitions}
+
+
 def asyncapi() -> Schema:
     """The AsyncAPI 3.0 document: every subject, what travels there, and who sends it."""
     channels: Schema = {}
@@ -195,6 +205,7 @@ def documents() -> dict[str, str]:
         f"{named}.json": json.dumps(schema_of(kind), indent=2, ensure_ascii=False) + "\n"
         for kind, named in NAMES.items()
     }
+    files[POLICY] = json.dumps(policy_schema(), indent=2, ensure_ascii=False) + "\n"
     files[ASYNCAPI] = yaml.safe_dump(asyncapi(), sort_keys=False, allow_unicode=True, width=120)
     return files
 

@@ -1,15 +1,23 @@
 """The policy: one strict document (policy.yaml). Every field has a default that is safe; unknown keys are refused.
 
-Amounts of time are seconds. `actions` say whether an actor observes or acts.
+Amounts of time are seconds. `actions` say whether an actor observes or acts. The ranges are checked when a file is read
+(`muster.runtime.policy_file`) and stand in schemas/policy.json.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
 from muster.model.topology import LEVEL_KEYS
 
 Mode = Literal["observe", "act"]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Number = Annotated[int, msgspec.Meta(ge=1)]
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
+Factor = Annotated[float, msgspec.Meta(ge=1)]
+Name = Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Actions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -25,31 +33,31 @@ class Actions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Packing(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Weights of node scoring; binpack prefers fuller nodes, cards weigh most by default."""
 
-    cpu: int = 1
-    memory: int = 1
-    gpu: int = 10
-    weight: int = 1
+    cpu: Count = 1
+    memory: Count = 1
+    gpu: Count = 10
+    weight: Count = 1
 
 
 class Solver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Budgets of CP-SAT. The deterministic budget decides; the wall limit is a net."""
 
     enabled: bool = True
-    deterministic_seconds: float = 0.2
-    wall_seconds: float = 2.0
-    exact_max_variables: int = 4000
+    deterministic_seconds: Seconds = 0.2
+    wall_seconds: Seconds = 2.0
+    exact_max_variables: Number = 4000
     """Above this many class × node variables the exact model is not built; the slot-profile engine takes over."""
-    batch_deterministic_seconds: float = 0.1
+    batch_deterministic_seconds: Seconds = 0.1
     """Of the engine for one decision of 400 pods or more; one is about four seconds of wall time on two shared cores."""
-    batch_step_seconds: float = 0.03
+    batch_step_seconds: Seconds = 0.03
     """Deterministic seconds of one problem at the most."""
-    batch_max_variables: int = 1000
+    batch_max_variables: Number = 1000
     """Above this many pod variables the slot-profile model is not solved whole, but by subsets of domains only."""
-    batch_subset_domains: int = 12
+    batch_subset_domains: Number = 12
     """Domains (racks) of one subset."""
-    batch_subset_gangs: int = 30
+    batch_subset_gangs: Number = 30
     """Waiting gangs that one subset may add."""
-    batch_entry_domains: int = 8
+    batch_entry_domains: Number = 8
     """Domains of a subset that each gang looks at."""
 
 
@@ -57,13 +65,13 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Who may submit over NATS, and into what. Empty tuples mean: any."""
 
     namespaces: tuple[str, ...] = ()
-    default_namespace: str = "default"
+    default_namespace: Name = "default"
     queues: tuple[str, ...] = ()
     priority_classes: tuple[str, ...] = ()
     service_accounts: tuple[str, ...] = ("default",)
     user: str = ""
     """The Kubernetes user that submissions of this tenant are created as; '' means the controller itself."""
-    max_pending: int = 10_000
+    max_pending: Count = 10_000
     operator: bool = False
     """May pause and resume what Muster does."""
 
@@ -71,60 +79,60 @@ class Tenant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Deadlines in seconds."""
 
-    start: float = 300.0
+    start: Seconds = 300.0
     """A bound member that is not Running by then is replaced."""
-    bind: float = 60.0
+    bind: Seconds = 60.0
     """A gang whose binds are not complete by then is released."""
-    backoff_initial: float = 5.0
-    backoff_max: float = 300.0
+    backoff_initial: Seconds = 5.0
+    backoff_max: Seconds = 300.0
 
 
 class Debounce(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The scheduler waits for this much quiet, at most so long, before it decides."""
 
-    quiet: float = 0.02
-    longest: float = 0.2
+    quiet: Seconds = 0.02
+    longest: Seconds = 0.2
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How far evictions may go, whoever is entitled. Seconds; 0 where nothing is said otherwise means no limit."""
 
-    per_gang_per_hour: int = 3
+    per_gang_per_hour: Count = 3
     """A gang that lost pods so often within an hour is protected until the hour is over."""
-    cards_per_hour: int = 0
+    cards_per_hour: Count = 0
     """Cards that evictions may free within an hour; over it the actor stops and says so."""
-    moved_per_gained: float = 4.0
+    moved_per_gained: Amount = 4.0
     """Cards that victims hold, per card that the gang gains; a plan over it is not proposed."""
-    grace: float = 30.0
+    grace: Seconds = 30.0
     """Between the warning and the eviction, for a gang that names none (muster.dev/preemption-grace)."""
-    grace_max: float = 600.0
+    grace_max: Seconds = 600.0
     """A longer wish is shortened to this."""
-    min_runtime: float = 0.0
+    min_runtime: Seconds = 0.0
     """A gang that names none (muster.dev/min-runtime) is left alone for so long after its start."""
-    min_runtime_max: float = 3600.0
-    cooldown_max: float = 3600.0
+    min_runtime_max: Seconds = 3600.0
+    cooldown_max: Seconds = 3600.0
     """Of volcano.sh/cooldown-time."""
 
 
 class Fairness(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Shares over time. Seconds."""
 
-    half_life: float = 0.0
+    half_life: Seconds = 0.0
     """Of past usage in a queue's weight; 0 looks at the present only."""
-    stability: float = 30.0
+    stability: Seconds = 30.0
     """A share that changed triggers reclaim only when it has stood for so long."""
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Reservations for gangs that fit their share but not the room. Seconds."""
 
-    reservations: int = 2
+    reservations: Count = 2
     """At once."""
-    percent: int = 25
+    percent: Percent = 25
     """Of all cards that reservations may hold idle together (or one gang's, whichever is more)."""
-    max_wait: float = 21_600.0
+    max_wait: Seconds = 21_600.0
     """A gang that waited so long (muster.dev/max-wait may name less) goes before the others of its queue and is reserved for."""
-    overrun: float = 1.5
+    overrun: Factor = 1.5
     """A job is late when it ran so many times its expected duration; then it is preemptible for what it blocks."""
 
 
@@ -135,20 +143,20 @@ class QueueRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     priority_classes: tuple[str, ...] = ()
     non_preemptible: bool = True
     """Whether its jobs may declare themselves non-preemptible; where not, the wish is ignored and said to be."""
-    grace_max: float | None = None
+    grace_max: Seconds | None = None
     """Seconds; None takes the cap of `preemption`, as the two below."""
-    min_runtime_max: float | None = None
-    cooldown_max: float | None = None
-    max_wait_min: float = 0.0
+    min_runtime_max: Seconds | None = None
+    cooldown_max: Seconds | None = None
+    max_wait_min: Seconds = 0.0
     """A shorter muster.dev/max-wait is lengthened to this."""
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole policy."""
 
-    scheduler_name: str = "muster"
+    scheduler_name: Name = "muster"
     aliases: tuple[str, ...] = ("volcano",)
-    default_queue: str = "default"
+    default_queue: Name = "default"
     tenants: dict[str, Tenant] = msgspec.field(default_factory=lambda: {"default": Tenant(operator=True)})
     actions: Actions = Actions()
     packing: Packing = Packing()
@@ -163,11 +171,11 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     topology_levels: tuple[str, ...] = tuple(LEVEL_KEYS)
     """Widest first: short names with all their label keys (model.topology), or label keys. Levels that no node has do not count."""
     card_resources: tuple[str, ...] = ("nvidia.com/gpu", "amd.com/gpu", "gpu.intel.com/i915", "gpu.intel.com/xe")
-    min_share_memory_mib: int = 64
+    min_share_memory_mib: Count = 64
     """A memory share below this is held as a unit mistake (see decide.cards)."""
-    bind_concurrency: int = 32
+    bind_concurrency: Number = 32
 
-    reservation_image: str = "muster"
+    reservation_image: Name = "muster"
     """Image of the pods that hold shared cards on nodes of mode `reserved`: the project's own."""
 
     def rules(self, queue: str) -> QueueRules:

@@ -1,34 +1,66 @@
-"""Reads policy.yaml strictly: an unknown key or a wrong value is refused with its place and what would be right."""
+"""Reads policy.yaml strictly: every unknown key and wrong value is refused with its line, its field and what would be right."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-import yaml
 
+from muster.decide.policy_sense import contradictions
 from muster.model.policy import Policy
+from muster.runtime.policy_check import FileProblem, NotYamlError, check_text
 
 
 class PolicyError(ValueError):
-    """The policy file cannot be used; the message says where and why."""
+    """The policy file cannot be used; the message has one line for every problem, and `problems` the same as data."""
+
+    def __init__(self, source: str, problems: Iterable[FileProblem]) -> None:
+        self.source = source
+        self.problems = tuple(problems)
+        super().__init__("\n".join(told(one, source=source) for one in self.problems))
+
+
+def told(problem: FileProblem, *, source: str) -> str:
+    """``policy.yaml:12: waiting.percent: 120 is too large: 0 to 100 is right``."""
+    place = f"{source}:{problem.line}" if problem.line else source
+    return f"{place}: {problem.field}: {problem.message}" if problem.field else f"{place}: {problem.message}"
+
+
+def read_policy(text: str, *, source: str) -> tuple[Policy, dict[str, int]]:
+    """The policy that a YAML text states, and the line of every field that it names; `source` names it in errors.
+
+    Raises:
+        PolicyError: not YAML, unknown keys, or values that are of the wrong kind, out of range or against each other.
+    """
+    try:
+        checked = check_text(text, Policy)
+    except NotYamlError as error:
+        problem = FileProblem(line=error.line, field="", value="", message=str(error))
+        raise PolicyError(source, (problem,)) from error
+    if checked.problems:
+        raise PolicyError(source, checked.problems)
+    try:
+        policy = msgspec.convert(checked.document, Policy, strict=True)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        field = where.strip("`").removeprefix("$.").removeprefix("$")
+        line = checked.lines.get(field, 0)
+        raise PolicyError(source, (FileProblem(line=line, field=field, value="", message=what),)) from error
+    against = tuple(
+        FileProblem(line=_line(checked.lines, one.field), field=one.field, value=one.value, message=one.message)
+        for one in contradictions(policy)
+    )
+    if against:
+        raise PolicyError(source, against)
+    return policy, checked.lines
 
 
 def parse_policy(text: str, *, source: str) -> Policy:
     """The policy that a YAML text states; `source` names it in errors.
 
     Raises:
-        PolicyError: not YAML, an unknown key, or a value of the wrong kind.
+        PolicyError: as `read_policy`.
     """
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f":{mark.line + 1}" if mark is not None else ""
-        raise PolicyError(f"{source}{where}: not YAML: {getattr(error, 'problem', error)}") from error
-    try:
-        return msgspec.convert({} if document is None else document, Policy, strict=True)
-    except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at ")
-        raise PolicyError(f"{source}: {where.strip('`').removeprefix('$.') or 'policy'}: {what}") from error
+    return read_policy(text, source=source)[0]
 
 
 def load_policy(path: Path | None) -> Policy:
@@ -39,8 +71,27 @@ def load_policy(path: Path | None) -> Policy:
     """
     if path is None:
         return Policy()
+    return parse_policy(read_text(path), source=str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a policy file.
+
+    Raises:
+        PolicyError: it cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
-        raise PolicyError(f"{path}: cannot be read: {error.strerror}") from error
-    return parse_policy(text, source=str(path))
+        message = f"cannot be read: {error.strerror}"
+        raise PolicyError(str(path), (FileProblem(line=0, field="", value="", message=message),)) from error
+    except UnicodeDecodeError as error:
+        message = "not a text file in UTF-8"
+        raise PolicyError(str(path), (FileProblem(line=0, field="", value="", message=message),)) from error
+
+
+def _line(lines: dict[str, int], field: str) -> int:
+    """The line of a field, or of the nearest one around it that the file names."""
+    while field not in lines and field:
+        field = field.rpartition(".")[0]
+    return lines.get(field, 0)
