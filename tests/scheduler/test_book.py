@@ -10,7 +10,7 @@ from muster.bus.errors import QueueFullError, UnknownOutcomeError
 from muster.decide.commitments import LedgerView
 from muster.decide.folding import fold_all
 from muster.model.instructions import Slot
-from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Undoing
+from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Plan, Undoing, Victim, Withdrawing
 from muster.model.units import GangKey, NodeName, PodUid, RoleName, Sequence
 from muster.scheduler.book import Book, Deposed
 
@@ -130,6 +130,23 @@ async def test_trimming_keeps_open_entries_whole_and_writes_memory_again():
     rest = fold_all(LedgerView(), stream.commits)
     assert (rest.open, rest.leader, rest.memory, rest.refused) == (whole.open, whole.leader, whole.memory, 0)
     assert await book.trim(older_than=20 * DAY, at=50 * DAY) is None
+
+
+async def test_trimming_keeps_a_plan_that_is_being_withdrawn_with_its_victims():
+    stream = Stream()
+    book = await leading(stream, at=0.0)
+    closed = await append(book, bind(1), at=2 * DAY)
+    await append(book, Close(gang=gang(1), entry=closed, outcome="bound", freshness="6"), at=3 * DAY)
+    victim = Victim(gang=gang(1), uid=PodUid("u1"), pod="p1", node=NodeName("n1"))
+    plan = Plan(gang=gang(2), gang_uid="g", cause="preempt", victims=(victim,), nominated=())
+    planned = await append(book, plan, at=4 * DAY)
+    await append(book, Withdrawing(gang=gang(2), plan=planned, reason="X"), at=50 * DAY)
+    for number in range(60):  # the book forgets where entries that are not open began
+        opened = await append(book, bind(3), at=(51 + number) * DAY)
+        await append(book, Close(gang=gang(3), entry=opened, outcome="bound", freshness="6"), at=(51 + number) * DAY)
+    assert await book.trim(older_than=100 * DAY, at=120 * DAY) == planned
+    assert fold_all(LedgerView(), stream.commits).open == book.view.open
+    assert book.view.victims() == {"u1"}
 
 
 async def test_nothing_young_is_trimmed():

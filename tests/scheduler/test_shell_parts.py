@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from muster.bus.state import Change
-from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.commitments import Kind, Lingering, OpenEntry
 from muster.decide.settling import Steps
 from muster.fenced.executor import BUDGET_SECONDS, Outcome, _not_now
 from muster.kube.errors import Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable, UnexpectedReply
@@ -126,6 +126,29 @@ def test_one_pod_at_a_time_is_between_binding_and_allocation(mode, pods, wanted,
     for one in pods:
         change(world, "pod", one, "2")
     assert len(may_bind_now(world, wanted)) == allowed
+
+
+@pytest.mark.parametrize(
+    ("shown", "allowed"),
+    [
+        pytest.param(None, 0, id="is not shown at all"),
+        pytest.param({}, 0, id="is shown unbound"),
+        pytest.param({"node": NODE, "cards": CARD, "phase": Phase.RUNNING}, 1, id="is shown running"),
+    ],
+)
+def test_no_pod_is_bound_beside_one_whose_entry_a_leader_with_a_later_view_closed_and_that(shown, allowed):
+    world = World()
+    change(world, "node", Node(name=NODE, card_mode=CardMode.VOLCANO), "1")
+    change(world, "pod", Pod(namespace="ns", name="next", uid=PodUid("next")), "2")
+    if shown is not None:
+        change(world, "pod", Pod(namespace="ns", name="closed", uid=PodUid("closed"), **shown), "2")
+    gang = GangKey("ns/g")
+    entry = OpenEntry(sequence=Sequence(5), kind=Kind.BIND, gang=gang, gang_uid="g", slots=(), at=0.0)
+    wanted, closed = (
+        Slot(uid=PodUid(name), pod=name, role=RoleName("w"), node=NODE, cards=CARD) for name in ("next", "closed")
+    )
+    lingering = (Lingering(gang=gang, slots=(closed,), freshness="9"),)
+    assert len(may_bind_now(world, Steps(binds=((entry, wanted),)), lingering=lingering)) == allowed
 
 
 @pytest.mark.parametrize(
