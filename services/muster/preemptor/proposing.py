@@ -9,7 +9,7 @@ Nothing here is needed after a restart: an open plan is in the LEDGER, and a pla
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 import structlog
@@ -36,13 +36,9 @@ OBSERVE_SECONDS = 10.0
 """How often it is asked what it would do if actors that observe could act."""
 AGAIN_SECONDS = 0.5
 UNHEARD_SECONDS = 1.0
-UNWANTED_SECONDS = 5.0
-PAUSES: Mapping[str, float] = {
-    "stale": AGAIN_SECONDS,
-    "open": AGAIN_SECONDS,
-    "paused": UNWANTED_SECONDS,
-    "observe": UNWANTED_SECONDS,
-}
+
+LASTING = frozenset({"unsound", "paused", "observe"})
+"""Refusals that the same plan would get again: others have their turn."""
 
 Ask = Callable[[PlanProposal], Awaitable[ProposalReply]]
 
@@ -79,7 +75,8 @@ class Proposer:
         self._after = Sequence(0)
         """The LEDGER has to be read up to here before anything more is proposed."""
         self._tried: dict[GangKey, str] = {}
-        self._budgets: tuple[tuple[str, int], ...] = ()
+        self._around: tuple[object, ...] = ()
+        """What the core's digests do not tell of what plans look at."""
         self._looked: tuple[int, Sequence] | None = None
         self._looked_at = float("-inf")
         self._observed: tuple[int, Sequence] | None = None
@@ -141,9 +138,9 @@ class Proposer:
             for gang in snapshot.gangs
             if gang.key not in view.open and _waits(gang)
         }
-        budgets = tuple((budget.key, budget.allowed) for budget in snapshot.budgets)
-        if budgets != self._budgets:
-            self._budgets = budgets
+        around = (tuple((budget.key, budget.allowed) for budget in snapshot.budgets), snapshot.pauses)
+        if around != self._around:
+            self._around = around
             self._tried.clear()
         for entry in view.open.values():
             if entry.kind is Kind.WITHDRAWING:
@@ -185,9 +182,9 @@ class Proposer:
             )
             return
         self._log.info("plan refused", gang=plan.gang, cause=plan.cause, code=reply.code, why=reply.message)
-        if reply.code == "unsound":
+        if reply.code in LASTING:
             self._remember(plan, snapshot)
-        self._wait(PAUSES.get(reply.code, AGAIN_SECONDS))
+        self._wait(AGAIN_SECONDS)
 
     def _unanswered(self, plan: Plan, why: str) -> None:
         """Whether it was committed is read from the LEDGER."""

@@ -23,7 +23,7 @@ from muster.model.policy import Policy
 from muster.model.units import Sequence
 from muster.preemptor.evicting import Evictor
 from muster.preemptor.metrics import PreemptorMetrics
-from muster.preemptor.pausing import evictions_paused
+from muster.preemptor.pausing import evictions_paused, plan_paused
 from muster.preemptor.planning import Core, Outlook
 from muster.preemptor.proposing import Proposer
 from muster.preemptor.unmarking import Unmarking
@@ -125,10 +125,10 @@ class Term:
             await self._plan_wake.wait(quiet=quiet, longest=5 * quiet, timeout=max(0.02, soonest))
             if not self._state.ready:
                 continue
-            stopped = evictions_paused(self._ledger.view)
-            self._metrics.paused.set(stopped)
+            pause = evictions_paused(self._ledger.view)
+            self._metrics.paused.set(pause is not None)
             self._metrics.open_plans.set(len(self._ledger.view.plans()))
-            if stopped:
+            if pause is not None:
                 # Time alone ends nothing meanwhile: the next look is at a change, or a little later.
                 await asyncio.sleep(quiet)
                 continue
@@ -179,7 +179,7 @@ class Term:
                 continue
             if why:
                 self._give_back(entry, "UNSOUND", why)
-            elif entry.sequence in due and not evictions_paused(self._ledger.view):
+            elif entry.sequence in due and plan_paused(self._ledger.view, self._world, entry) is None:
                 self._evictor.evict(entry, self._state.pod_freshness)
 
     def _to_be_judged(self, entry: OpenEntry, *, is_due: bool) -> bool:

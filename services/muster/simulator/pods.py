@@ -2,7 +2,9 @@
 
 A Binding sets nodeName, merges its annotations and adds PodScheduled in one write. It is refused (409) for a bound,
 deleted or gated pod and when its metadata carries a uid or resourceVersion that is not the pod's; a cordoned or missing
-node is not looked at, as in the real server. An eviction is a delete that disruption budgets may refuse (429).
+node is not looked at, as in the real server. An eviction is a delete that disruption budgets may refuse (429): pods that
+have not started, have ended or are being deleted are free; so are pods that are not ready where the budget says so, or
+while enough others are healthy.
 """
 
 from collections.abc import Mapping
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from muster.simulator.store import Store
 
 PDB_KEY = "poddisruptionbudgets.policy"
+PROCESSED_WITHIN = 10
+"""Seconds that a client is told to wait for the disruption controller."""
 
 
 def with_condition(pod: Mapping[str, Any], condition: JsonObject) -> JsonObject:
@@ -132,7 +136,7 @@ def _take_from_budget(store: "Store", namespace: str, pod: Record, *, dry_run: b
     budgets = [
         budget
         for budget in store.list(PDB_KEY, namespace)
-        if selector_predicate((budget.get("spec") or {}).get("selector"))(labels)
+        if (selector := (budget.get("spec") or {}).get("selector")) is not None and selector_predicate(selector)(labels)
     ]
     if not budgets:
         return
@@ -145,16 +149,16 @@ def _take_from_budget(store: "Store", namespace: str, pod: Record, *, dry_run: b
     budget = budgets[0]
     status = budget.get("status") or {}
     name = budget["metadata"]["name"]
+    if not is_ready(pod.obj) and _spares_unready(budget["spec"], status):
+        return
+    if status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
+        raise _over_budget(
+            f"The disruption budget {name} is still being processed by the server.", retry_after=PROCESSED_WITHIN
+        )
     if status.get("disruptionsAllowed", 0) <= 0:
-        raise too_many_requests(
-            "Cannot evict pod as it would violate the pod's disruption budget.",
-            causes=[
-                {
-                    "reason": "DisruptionBudget",
-                    "message": f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods "
-                    f"and has {status.get('currentHealthy', 0)} currently",
-                }
-            ],
+        raise _over_budget(
+            f"The disruption budget {name} needs {status.get('desiredHealthy', 0)} healthy pods "
+            f"and has {status.get('currentHealthy', 0)} currently"
         )
     taken = {
         **status,
@@ -165,3 +169,25 @@ def _take_from_budget(store: "Store", namespace: str, pod: Record, *, dry_run: b
         },
     }
     store.update(PDB_KEY, {**budget, "status": taken}, subresource="status", dry_run=dry_run)
+
+
+def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether a pod's condition Ready is True."""
+    conditions = (pod.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+
+
+def _spares_unready(spec: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
+    """Whether a pod that is not ready may be evicted whatever is allowed (unhealthyPodEvictionPolicy)."""
+    if spec.get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
+        return True
+    desired = status.get("desiredHealthy", 0)
+    return bool(desired > 0 and status.get("currentHealthy", 0) >= desired)
+
+
+def _over_budget(why: str, *, retry_after: int | None = None) -> ApiError:
+    return too_many_requests(
+        "Cannot evict pod as it would violate the pod's disruption budget.",
+        retry_after=retry_after,
+        causes=[{"reason": "DisruptionBudget", "message": why}],
+    )

@@ -1,5 +1,6 @@
 """The controllers of kube-controller-manager that a cluster of jobs cannot do without, on the simulated store."""
 
+from muster.simulator.controllers.disruption import Disruption
 from muster.simulator.controllers.garbage import GarbageCollector
 from muster.simulator.controllers.jobs import JobController
 from muster.simulator.controllers.namespaces import Namespaces
@@ -22,6 +23,7 @@ class Controllers:
         self.taint_eviction = TaintEviction(store, self.timers)
         self.pod_collector = PodCollector(store, self.timers)
         self.jobs = JobController(store, self.timers)
+        self.disruption = Disruption(store, self.timers)
         self.garbage = GarbageCollector(store, self.timers)
 
     def stop(self) -> None:
