@@ -38,7 +38,7 @@ class Looks:
         self._seen = seen
         self._kind: list[int] = _kinds(fleet).tolist()
         states = np.concatenate([_kinds(fleet)[:, None], numbers.whole_free[:, None], numbers.free], axis=1)
-        first, self.of_row = _unique(states)
+        first, self.of_row = unique_states(states)
         self._known = {self._key(int(row)): look for look, row in enumerate(first.tolist())}
         self._looks = Numbers(*(array[first].copy() for array in numbers))
         self._size = first.size
@@ -120,13 +120,13 @@ def _kinds(fleet: Fleet) -> Ints:
     """A number for each combination of what nodes offer."""
     found = fleet.memo.get("kinds of nodes")
     if found is None:
-        found = _unique(np.concatenate([fleet.allocatable_cards[:, None], fleet.total], axis=1))[1]
+        found = unique_states(np.concatenate([fleet.allocatable_cards[:, None], fleet.total], axis=1))[1]
         fleet.memo["kinds of nodes"] = found
     assert isinstance(found, np.ndarray)
     return found
 
 
-def _unique(states: Ints) -> tuple[Ints, Ints]:
+def unique_states(states: Ints) -> tuple[Ints, Ints]:
     """A row of each different state, and the number of every row's state."""
     # One number for each state (wrapping multiplication by powers of an odd number); two states may share one by chance.
     hashes = np.cumprod(np.full(states.shape[1], 0x5851F42D4C957F2D, dtype=np.int64))

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.decide.card_looks import CardLooks
 from muster.decide.fleet import Fleet, Floats, Ints, Mask
 from muster.decide.looks import Looks, Numbers, Values
 from muster.decide.neighbours import Neighbours
@@ -148,6 +149,9 @@ class Room:
         """The same for values that are no whole numbers."""
         self.looks: Looks | None = None
         """See `look_at`."""
+        self._card_looks: CardLooks | None = None
+        self.is_sample = False
+        """Its rows are looks, not nodes (see `muster.decide.card_looks`): nothing derived from it is kept."""
         self.ranks: Ints = np.arange(fleet.size, dtype=np.int64)
         """By row: which of nodes that are equally good is taken first; see `muster.decide.canonical`."""
         self._whole = held is not None
@@ -193,10 +197,8 @@ class Room:
 
     def forget(self) -> None:
         """Forget what was derived, so that it does not grow without end in a room that is kept."""
-        self.changed.clear()
-        self.derived.clear()
-        self.scores.clear()
-        self.looks = None
+        self.changed, self.derived, self.scores = [], {}, {}
+        self.look_away()
 
     def look_at(self) -> None:
         """From here on judge nodes that look alike once: worth it when many pods are to be placed."""
@@ -220,6 +222,16 @@ class Room:
         self.looks.follow(self.changed)
         return self.looks.values(key, compute, rows, outside, own=own)
 
+    def look_away(self) -> None:
+        """Judge every node by itself again."""
+        self.looks, self._card_looks = None, None
+
+    def card_looks(self) -> CardLooks | None:
+        """The same card by card; None when nobody looks."""
+        if self._card_looks is None and self.looks is not None:
+            self._card_looks = CardLooks(self)
+        return self._card_looks
+
     def as_of(self, mark: int) -> "Room":
         """A room of its own, as this one was at the mark."""
         room = copy(self)
@@ -229,7 +241,8 @@ class Room:
         room.ports = dict(self.ports)
         room.neighbours = self.neighbours.copy() if self.neighbours is not None else None
         room._journal, room.changed = list(self._journal), []  # noqa: SLF001  (one of our own)
-        room.derived, room.scores, room.looks = {}, {}, None
+        room.derived, room.scores = {}, {}
+        room.look_away()
         room.rollback(mark)
         return room
 

@@ -13,11 +13,12 @@ The root is there because pods of one kind never come alone: what one kind leave
 the room that a kind can use is worth more than the last. Selectors of the requests seen are not part of the mix.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from muster.decide.card_looks import Compute
 from muster.decide.fleet import CPU, MEMORY, Fleet, Floats, Ints
 from muster.decide.memory import request_of_mix
 from muster.decide.room import Room
@@ -181,7 +182,7 @@ def _held(room: Room, mix: Mix, rows: Ints) -> Floats:
 
 
 def _nodes(room: Room, mix: Mix, rows: Ints) -> _Nodes:
-    held = _kept(room, ("card room", mix), lambda renewed: _held(room, mix, renewed))[rows]
+    held = _part(room, ("card room", mix), lambda at, renewed: _held(at, mix, renewed), rows)
     free = room.free[rows]
     return _Nodes(held[:, 0], held[:, 1:], free[:, CPU].astype(np.float64), free[:, MEMORY].astype(np.float64))
 
@@ -194,7 +195,7 @@ def _sizes(room: Room, mix: Mix, rows: Ints) -> Floats:
 
 def expected_loss(room: Room, mix: Mix, rows: Ints) -> Floats:
     """Room of each of these rows that the mix is expected not to use, in cards; between 0 and what is idle."""
-    return _kept(room, ("lost", mix), lambda renewed: _lost(room, mix, renewed))[rows]
+    return _part(room, ("lost", mix), lambda at, renewed: _lost(at, mix, renewed), rows)
 
 
 def _lost(room: Room, mix: Mix, rows: Ints) -> Floats:
@@ -206,7 +207,7 @@ def row_costs(room: Room, mix: Mix, request: Request) -> Floats:
 
     Only meaningful where it fits. Kept with the room and renewed for rows that changed.
     """
-    return _kept(room, ("row costs", mix, request), lambda rows: _row_costs(room, mix, request, rows))
+    return _kept(room, ("row costs", mix, request), lambda at, rows: _row_costs(at, mix, request, rows))
 
 
 def _row_costs(room: Room, mix: Mix, request: Request, rows: Ints) -> Floats:
@@ -227,7 +228,7 @@ def _row_costs(room: Room, mix: Mix, request: Request, rows: Ints) -> Floats:
 
 def card_costs(room: Room, mix: Mix, request: Request) -> Floats:
     """The same for a share on each card, as [row, position]; infinite where the card does not take it."""
-    return _kept(room, ("card costs", mix, request), lambda rows: _card_costs(room, mix, request, rows))
+    return _kept(room, ("card costs", mix, request), lambda at, rows: _card_costs(at, mix, request, rows))
 
 
 def _card_costs(room: Room, mix: Mix, request: Request, rows: Ints) -> Floats:
@@ -255,17 +256,25 @@ def _card_costs(room: Room, mix: Mix, request: Request, rows: Ints) -> Floats:
     return np.take_along_axis(costs, first, axis=1)
 
 
-def _kept(room: Room, key: object, compute: Callable[[Ints], Floats]) -> Floats:
+def _part(room: Room, key: object, compute: Compute, rows: Ints) -> Floats:
+    """The value of these rows."""
+    return compute(room, rows) if room.is_sample else _kept(room, key, compute)[rows]
+
+
+def _kept(room: Room, key: object, compute: Compute) -> Floats:
+    looks = room.card_looks()
+    if looks is not None:
+        return looks.values(key, compute)
     known = room.scores.get(key)
     if known is None:
         alike, number = _alike(room)
-        costs = compute(alike)[number]
+        costs = compute(room, alike)[number]
     else:
         since, costs = known
         renewed = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
         if renewed.size:
             costs = costs.copy()
-            costs[renewed] = compute(renewed)
+            costs[renewed] = compute(room, renewed)
     room.scores[key] = (len(room.changed), costs)
     return costs
 

@@ -57,6 +57,7 @@ def mend(
             if role.shape not in once:
                 once[role.shape] = _fits(work, role.shape)
     work.restore(best)
+    left = Left(work, limits)
     brief = msgspec.structs.replace(policy, deterministic_seconds=DETERMINISTIC_SECONDS)
     tries = mended = 0
     by_key = {item.ask.gang.key: item for item in items}
@@ -64,7 +65,7 @@ def mend(
         places = _places(work, item.ask, once)
         if places is None:
             continue
-        mended += _bring_in(work, item, places, by_key, limits=limits, policy=brief, solve=solve)
+        mended += _bring_in(work, item, places, by_key, left=left, policy=brief, solve=solve)
         tries += 1
         if tries == MOST_TRIES:
             break
@@ -115,7 +116,7 @@ def _bring_in(
     places: Mask,
     by_key: Mapping[GangKey, Item],
     *,
-    limits: Sequence[Limit],
+    left: "Left",
     policy: Solver,
     solve: Solve,
 ) -> bool:
@@ -133,15 +134,16 @@ def _bring_in(
     blocked = {role.shape: ~region | work.blocked.get(role.shape, ~region) for one in inside for role in one.ask.roles}
     mark, usage, landed, asks = room.mark(), work.usage_now(), dict(work.landed), dict(work.asks)
     hint = {key: work.landed[key] for key in movers}
-    left = [_left(work, limit, movers) for limit in limits]
+    limits = left.without(movers)
     for key in movers:
         work.drop(key)
-    exact = Exact(room, inside, limits=left, hint=hint, blocked=blocked)
+    exact = Exact(room, inside, limits=limits, hint=hint, blocked=blocked)
     if exact.variables() <= MOST_VARIABLES:
         found = exact.solve(policy, solve)
         if found is not None and item.ask.gang.key in found:
             asked = {one.ask.gang.key: one.ask for one in inside}
             if all(work.keep(asked[key], pods) for key, pods in found.items()):
+                left.change(movers, found)
                 return True
     room.rollback(mark)
     work.tree.usage = usage
@@ -160,12 +162,37 @@ def _movers(work: Round, places: Mask, by_key: Mapping[GangKey, Item]) -> list[G
     return here[: 2 * MOST_PLACES]
 
 
-def _left(work: Round, limit: Limit, movers: Iterable[GangKey]) -> Limit:
-    """The limit less what those take of it that stay where they are."""
-    moving = set(movers)
-    taken = sum(
-        work.charge_of(work.asks[key], pods).get(limit.resource, 0)
-        for key, pods in work.landed.items()
-        if key in limit.gangs and key not in moving
-    )
-    return limit._replace(amount=max(0, limit.amount - taken))
+class Left:
+    """What the limits still leave, with what this round's gangs take of them."""
+
+    def __init__(self, work: Round, limits: Sequence[Limit]) -> None:
+        """As the round stands now."""
+        self._work = work
+        self._limits = limits
+        self._of_gang: dict[GangKey, list[int]] = {}
+        for number, limit in enumerate(limits):
+            for key in limit.gangs:
+                self._of_gang.setdefault(key, []).append(number)
+        self._amounts = [limit.amount for limit in limits]
+        self._charges = {key: work.charge_of(work.asks[key], pods) for key, pods in work.landed.items()}
+        for key in self._charges:
+            self._add(self._amounts, key, -1)
+
+    def _add(self, amounts: list[int], key: GangKey, sign: int) -> None:
+        for number in self._of_gang.get(key, ()):
+            amounts[number] += sign * self._charges[key].get(self._limits[number].resource, 0)
+
+    def without(self, movers: Iterable[GangKey]) -> list[Limit]:
+        """What may be taken when these give theirs back."""
+        amounts = list(self._amounts)
+        for key in movers:
+            self._add(amounts, key, 1)
+        return [limit._replace(amount=max(0, amount)) for limit, amount in zip(self._limits, amounts, strict=True)]
+
+    def change(self, movers: Iterable[GangKey], found: Iterable[GangKey]) -> None:
+        """The movers stand elsewhere, and who was found besides them came in."""
+        for key in movers:
+            self._add(self._amounts, key, 1)
+        for key in found:
+            self._charges[key] = self._work.charge_of(self._work.asks[key], self._work.landed[key])
+            self._add(self._amounts, key, -1)

@@ -49,6 +49,7 @@ class Round:
         self.settled: set[GangKey] = set()
         """Gangs of this round that no rearrangement may drop."""
         self._tries = 0
+        room.look_away()
         room.ranks = canonical_ranks(room)
         self.base_pods = room.free[:, PODS].copy()
         self._base = room.mark()
