@@ -10,13 +10,14 @@ from muster.bus.queries import ExplainReply, Fact, GangRow, Moment, QueueRow
 from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.explaining.details import Details
 from muster.decide.explaining.fixes import fixes_of
+from muster.decide.explaining.holders import Named
 from muster.decide.lifecycle.queues import NAMESPACE_ANNOTATIONS, OBJECT_ANNOTATIONS
 from muster.decide.reasons import count, format_amount
 from muster.model.gangs import Gang
 from muster.model.instructions import Pending
 from muster.model.pods import Request
 from muster.model.quantity import format_bytes, format_cpu
-from muster.model.units import ONE_CARD, split_key
+from muster.model.units import ONE_CARD
 from muster.view.world import World
 
 
@@ -31,7 +32,7 @@ class Subject(NamedTuple):
     history: tuple[Moment, ...]
 
 
-def reply_of(subject: Subject, details: Details, world: World) -> ExplainReply:
+def reply_of(subject: Subject, details: Details, world: World, *, named: Named) -> ExplainReply:
     """The answer. Facts that are empty are left out."""
     gang, row, reason = subject.gang, subject.row, subject.reason
     numbers = dict(reason.numbers) if reason is not None else {}
@@ -39,7 +40,7 @@ def reply_of(subject: Subject, details: Details, world: World) -> ExplainReply:
         ("asks", _asks(gang)),
         ("runs on", ", ".join(row.nodes)),
         ("best fit", details.best_fit),
-        ("queue", _queue(subject, details, world)),
+        ("queue", _queue(subject, details, world, named)),
         ("not it", details.not_it),
         ("priority", _priority(gang, world)),
     ]
@@ -59,7 +60,7 @@ def reply_of(subject: Subject, details: Details, world: World) -> ExplainReply:
     )
 
 
-def _queue(subject: Subject, details: Details, world: World) -> str:
+def _queue(subject: Subject, details: Details, world: World, named: Named) -> str:
     gang, row = subject.gang, subject.queue
     where = _queue_source(gang, world)
     if row is None:
@@ -67,7 +68,7 @@ def _queue(subject: Subject, details: Details, world: World) -> str:
     text = f"{_usage(row)}{where}"
     entry = subject.entry
     if entry is not None and entry.kind is Kind.PLAN and entry.victims:
-        pods = Counter(split_key(victim.gang)[1] for victim in entry.victims)
+        pods = Counter(named(victim.gang) for victim in entry.victims)
         who = ", ".join(f"{count(number, 'pod')} of {name}" for name, number in sorted(pods.items())[:3])
         if len(pods) > 3:
             who += f" and of {count(len(pods) - 3, 'more job')}"

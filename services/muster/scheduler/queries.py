@@ -33,7 +33,7 @@ from muster.model.pods import CardUse, Phase, Pod, Request
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.topology import value_at
-from muster.model.units import ONE_CARD, CardIndex, NodeName, split_key
+from muster.model.units import ONE_CARD, CardIndex, GangKey, NodeName, split_key
 from muster.model.workloads import Limits, Queue
 from muster.scheduler.book import Book
 from muster.scheduler.explanations import Subject, reply_of
@@ -100,8 +100,10 @@ class Queries:
             if self._scene is None or self._scene[0] is not snapshot:
                 # The whole cluster is looked at: off the event loop, and once for all questions about this snapshot.
                 self._scene = (snapshot, await asyncio.to_thread(Scene.of, snapshot))
-            details = await asyncio.to_thread(details_of, self._scene[1], gang, reason.code, policy, now)
-        return reply_of(subject, details, self._world)
+            details = await asyncio.to_thread(
+                details_of, self._scene[1], gang, reason.code, policy, now, named=self._job_name
+            )
+        return reply_of(subject, details, self._world, named=self._job_name)
 
     def nodes(self, request: NodesRequest) -> NodesReply:
         """Nodes with what every card carries."""
@@ -168,7 +170,7 @@ class Queries:
         wanted = request.job
         named = f"{request.namespace}/{wanted}" if request.namespace and "/" not in wanted else wanted
         for gang in snapshot.gangs:
-            job, submission = self._known_as(gang)
+            job, submission = self._known_as(gang.key, gang.namespace)
             names = {gang.key, job, submission}
             if not request.namespace:
                 names |= {split_key(gang.key)[1], split_key(job)[1]}
@@ -176,13 +178,16 @@ class Queries:
                 return gang
         return None
 
-    def _known_as(self, gang: Gang) -> tuple[str, str]:
+    def _job_name(self, key: GangKey) -> str:
+        return split_key(self._known_as(key, split_key(key)[0])[0])[1]
+
+    def _known_as(self, key: GangKey, namespace: str) -> tuple[str, str]:
         """The job's own name (``namespace/name``) and its submission id ('' when it came another way)."""
-        group = self._world.podgroups.get(gang.key)
+        group = self._world.podgroups.get(key)
         owner = group.owner if group is not None else None
         if owner is None:
-            return gang.key, ""
-        job = f"{gang.namespace}/{owner.name}"
+            return key, ""
+        job = f"{namespace}/{owner.name}"
         for kind in ("vcjob", "job"):
             workload = self._world.workloads.get(f"{kind}/{job}")
             if workload is not None and workload.uid == owner.uid:
@@ -196,7 +201,7 @@ class Queries:
         shapes = {role.name: role.shape.request for role in gang.roles}
         state = _state(gang, entry, pods)
         waiting = state == "Waiting" or (reason is not None and state == "Broken")
-        job, submission = self._known_as(gang)
+        job, submission = self._known_as(gang.key, gang.namespace)
         return GangRow(
             gang=gang.key,
             job=job,

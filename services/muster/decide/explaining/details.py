@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.asks import Ask, RoleAsk, ask_of
-from muster.decide.explaining.holders import Holders
+from muster.decide.explaining.holders import Holders, Named
 from muster.decide.explaining.nodes import SAID
 from muster.decide.explaining.words import asked_roles, wishes
 from muster.decide.fleet import Fleet, Ints, Mask
@@ -25,7 +25,7 @@ from muster.decide.topology import domain_name, domains, resolve
 from muster.model.gangs import Gang
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import RoleName
+from muster.model.units import GangKey, RoleName, split_key
 
 MOST_NODES = 2
 """Nodes whose holders are named."""
@@ -63,7 +63,12 @@ class Details(NamedTuple):
     entitled: str = ""
 
 
-def details_of(scene: Scene, gang: Gang, code: str, policy: Policy, now: float) -> Details:
+def own_name(gang: GangKey) -> str:
+    """A gang by the name of its PodGroup."""
+    return split_key(gang)[1]
+
+
+def details_of(scene: Scene, gang: Gang, code: str, policy: Policy, now: float, *, named: Named = own_name) -> Details:
     """The details of a gang that waits for ``code``. ``now``: Unix seconds."""
     ask = ask_of(gang)
     if not ask.waiting or gang.queue not in scene.tree.queues:
@@ -72,7 +77,7 @@ def details_of(scene: Scene, gang: Gang, code: str, policy: Policy, now: float) 
     if code not in ROOM or not scene.fleet.size:
         return Details(entitled=entitled)
     places = _Places(scene, ask)
-    return Details(best_fit=places.best_fit(now), not_it=places.not_it(), entitled=entitled)
+    return Details(best_fit=places.best_fit(now, named), not_it=places.not_it(), entitled=entitled)
 
 
 class _Places:
@@ -114,7 +119,7 @@ class _Places:
             return ""
         return domain_name(self.scene.fleet, self.level, int(np.flatnonzero(self.codes == code)[0]))
 
-    def best_fit(self, now: float) -> str:
+    def best_fit(self, now: float, named: Named) -> str:
         """The best domain, how much of the gang it takes now, and who holds what it lacks."""
         if self.best < 0:
             return ""
@@ -135,7 +140,7 @@ class _Places:
             needed.append(row)
             lacking -= int(missing[row])
         held = [
-            f"{names[row]} is held by {self.scene.holders.text(names[row], self.ask.gang, now)}"
+            f"{names[row]} is held by {self.scene.holders.text(names[row], self.ask.gang, now, named)}"
             for row in needed[:MOST_NODES]
         ]
         if len(needed) > MOST_NODES:

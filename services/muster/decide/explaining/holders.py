@@ -4,14 +4,16 @@
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from muster.decide.reasons import count, span
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.snapshot import Occupant, Snapshot
-from muster.model.units import NodeName, QueueName
+from muster.model.units import GangKey, NodeName, QueueName
 
+Named = Callable[[GangKey], str]
+"""How people call a gang: by its job's name, which only the shell knows."""
 HOLDING = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
 
 
@@ -50,13 +52,13 @@ class Holders:
             len(one.cards) or one.request.cards for one in self.others.get(node, ())
         )
 
-    def text(self, node: NodeName, asker: Gang, now: float) -> str:
+    def text(self, node: NodeName, asker: Gang, now: float, named: Named) -> str:
         """Who holds the node, in words."""
         queues: dict[QueueName, list[Holder]] = defaultdict(list)
         for one in self.gangs.get(node, ()):
             if one.cards or not any(other.cards for other in self.gangs[node]):
                 queues[one.gang.queue].append(one)
-        parts = [_queue_text(queue, ones, asker, now) for queue, ones in sorted(queues.items())]
+        parts = [_queue_text(queue, ones, asker, now, named) for queue, ones in sorted(queues.items())]
         foreign = [one for one in self.others.get(node, ()) if one.cards or one.request.cards]
         if foreign:
             cards = sum(len(one.cards) or one.request.cards for one in foreign)
@@ -64,9 +66,9 @@ class Holders:
         return ", ".join(parts) or "pods that ask no card"
 
 
-def _queue_text(queue: QueueName, holders: Sequence[Holder], asker: Gang, now: float) -> str:
+def _queue_text(queue: QueueName, holders: Sequence[Holder], asker: Gang, now: float, named: Named) -> str:
     if len(holders) == 1:
-        who = f"{holders[0].gang.key.partition('/')[2]} of {queue}"
+        who = f"{named(holders[0].gang.key)} of {queue}"
     else:
         who = f"{count(len(holders), 'job')} of {queue}"
     cards = sum(one.cards for one in holders)
