@@ -67,7 +67,7 @@ def answers(room):
         next_one = next_row(room, shape, PACKING)
         assert next_one is None or next_one == told["best", shape]
     for shape in SHARES if room.fleet.width else ():
-        told["cards", shape] = np.nan_to_num(card_costs(room, MIX, shape.request)).round(9).tolist()
+        told["cards", shape] = card_costs(room, MIX, shape.request).round(9).tolist()
     return told
 
 
