@@ -37,7 +37,7 @@ class Executor:
         """One for the process; workers share it."""
         self.writer = writer
         self._metrics = metrics
-        self._policy = policy
+        self.policy = policy
         self._room = asyncio.Semaphore(CREATES_AT_ONCE)
         self._tells = TokenBucket(rate=TELLS_PER_SECOND, burst=TELL_BURST)
         self._created: dict[Name, float] = {}

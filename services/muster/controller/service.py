@@ -29,6 +29,7 @@ from muster.kube.lease import Leadership
 from muster.kube.recording import EventRecorder, RecorderLimits
 from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
+from muster.model.policy import Policy
 from muster.runtime.service import ServiceContext
 from muster.runtime.tasks import run_together
 
@@ -92,6 +93,7 @@ class Controller:
             service=NAME,
             report=lambda sentence: context.log.warning("the lease", problem=sentence),
         )
+        context.policies.follow(self._take_over)
         self._leading = False
         self._whole = True
         """False while STATE is read anew."""
@@ -107,6 +109,13 @@ class Controller:
             await run_together(self._follow_state(), self._decisions.run(), self._lock.run(self._lead), self._report())
         finally:
             await self._writer.close()
+
+    def _take_over(self, policy: Policy) -> None:
+        """This policy is in force from here on: everything is looked at again by it."""
+        for part in (self._view, self._executor, self._submitter):
+            part.policy = policy
+        if self._leading:
+            self._work_list.add(self._view.everything())
 
     # Following
 

@@ -70,7 +70,7 @@ class Submitter:
         self._submissions = submissions
         self._writer = writer
         self._teller = teller
-        self._policy = policy
+        self.policy = policy
         self._cluster = cluster
         self._metrics = metrics
         self._log = log
@@ -107,8 +107,8 @@ class Submitter:
         if ID.fullmatch(parsed.id) is None:
             message = "; ".join(f"{error.field}: {error.message}" for error in parsed.errors)
             raise Unhandled("undecodable", message or "id: a submission needs an id")
-        if job.tenant not in self._policy.tenants:
-            known = ", ".join(sorted(self._policy.tenants))
+        if job.tenant not in self.policy.tenants:
+            known = ", ".join(sorted(self.policy.tenants))
             raise Unhandled("refused", f"tenant: {job.tenant!r} is not known here; known are {known}")
         async with self._teller.lock(job.tenant, parsed.id):
             found = await self._submissions.find(job.tenant, parsed.id)
@@ -197,7 +197,7 @@ class Submitter:
 
     async def _create(self, tenant: str, submission_id: str, judged: Judged) -> str:
         """Create the object as the tenant's user; the result is its uid."""
-        user = self._policy.tenants[tenant].user
+        user = self.policy.tenants[tenant].user
         writer = self._writer.impersonating(user) if user else self._writer
         try:
             created = await writer.create(judged.kind, judged.namespace, judged.document)
@@ -233,7 +233,7 @@ class Submitter:
             cancel = parse_cancel(job.body, job.headers)
         except UndecodableError as error:
             raise Unhandled("undecodable", str(error)) from error
-        if job.tenant not in self._policy.tenants:
+        if job.tenant not in self.policy.tenants:
             raise Unhandled("refused", f"tenant: {job.tenant!r} is not known here")
         async with self._teller.lock(job.tenant, cancel.id):
             tombstone = SubmissionOutcome(tenant=job.tenant, id=cancel.id, state="cancelled", at=time.time())

@@ -20,7 +20,7 @@ from muster.model.policy import Policy
 from muster.runtime.config import ServiceConfig
 from muster.runtime.health import HealthServer, LoopWatch, Readiness
 from muster.runtime.logs import configure_logs
-from muster.runtime.policy_file import load_policy
+from muster.runtime.policy_watch import PolicySource
 
 STOP_SECONDS = 10.0
 
@@ -29,21 +29,35 @@ class ServiceContext:
     """What a service's main() gets."""
 
     def __init__(
-        self, *, name: str, config: ServiceConfig, log: structlog.stdlib.BoundLogger, policy: Policy | None = None
+        self,
+        *,
+        name: str,
+        config: ServiceConfig,
+        log: structlog.stdlib.BoundLogger,
+        policy: Policy | None = None,
+        policies: PolicySource | None = None,
     ) -> None:
+        """`policies` follows a file; without it the policy is `policy`, or the default one, for good."""
         self.name = name
         self.config = config
         self.log = log
-        self.policy = policy if policy is not None else Policy()
+        self.policies = policies if policies is not None else PolicySource(policy=policy or Policy())
         self.metrics = CollectorRegistry()
+        self.policies.measure(self.metrics)
         self.ready = Readiness()
         self.stopping = asyncio.Event()
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force now; whoever keeps it follows `policies`."""
+        return self.policies.current
 
 
 async def run_service(name: str, main: Callable[[ServiceContext], Awaitable[None]], config: ServiceConfig) -> int:
     """Run a service until it ends or is told to stop; returns the process's exit code."""
     log = configure_logs(log_format=config.log_format, level=config.log_level, service=name)
-    context = ServiceContext(name=name, config=config, log=log, policy=load_policy(config.policy_path))
+    policies = PolicySource(config.policy_path, log=log)
+    context = ServiceContext(name=name, config=config, log=log, policies=policies)
     for collector in (ProcessCollector, PlatformCollector, GCCollector):
         collector(registry=context.metrics)
     health = HealthServer(registry=context.metrics, readiness=context.ready, service=name, version=__version__)
@@ -52,7 +66,7 @@ async def run_service(name: str, main: Callable[[ServiceContext], Awaitable[None
     if config.ports_directory is not None:
         port_file = config.ports_directory / f"{name}-{os.getpid()}.port"
         port_file.write_bytes(msgspec.json.encode({"service": name, "pid": os.getpid(), "port": health.port}))
-    watch = asyncio.create_task(LoopWatch(context.metrics).run())
+    watches = [asyncio.create_task(LoopWatch(context.metrics).run()), asyncio.create_task(policies.run())]
     work = asyncio.create_task(_work(main, context))
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -61,7 +75,8 @@ async def run_service(name: str, main: Callable[[ServiceContext], Awaitable[None
     try:
         return await _outcome(work, context)
     finally:
-        watch.cancel()
+        for watch in watches:
+            watch.cancel()
         await health.stop()
         if port_file is not None:
             with contextlib.suppress(FileNotFoundError):

@@ -40,7 +40,7 @@ class Committing:
         self._world = world
         self._book = book
         self._reporter = reporter
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._clock = clock
         self._wall = wall
         self.memory = CoreMemory()
@@ -65,7 +65,7 @@ class Committing:
     def remembering(self, view: LedgerView) -> CoreMemory:
         """The memory with what was learned since the last decision, and the room that the LEDGER nominates."""
         refusals, self._refusals = self._refusals, []
-        now, timeouts = self._wall(), self._timeouts
+        now, timeouts = self._wall(), self.timeouts
         for node, shape, cards in refusals:
             self.memory = node_refused(self.memory, node, shape, now=now, timeouts=timeouts)
             self.memory = card_refused(self.memory, node, cards, now=now, timeouts=timeouts)
@@ -101,7 +101,7 @@ class Committing:
         """
         for entry in entries:
             if isinstance(entry, Undoing):
-                memory = gang_failed(memory, entry.gang, now=self._wall(), timeouts=self._timeouts)
+                memory = gang_failed(memory, entry.gang, now=self._wall(), timeouts=self.timeouts)
             if isinstance(entry, Plan):
                 memory = evicted(memory, entry, self._wall())
         if memory.nominations:

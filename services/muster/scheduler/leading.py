@@ -67,14 +67,19 @@ class Leadership:
         reservations: Reservations | None = None,
         proposals: Proposals | None = None,
         wall: Callable[[], float] = time.time,
+        policy_now: Callable[[], Policy] | None = None,
     ) -> None:
-        """`wall` gives Unix seconds; everything that is waited for is measured by the event loop's own clock."""
+        """`policy_now` gives the policy in force, which is taken over before a round; without it `policy` stays.
+
+        `wall` gives Unix seconds; everything that is waited for is measured by the event loop's own clock.
+        """
         self._world = world
         self._state = state
         self._book = book
         self._executor = executor
         self._reporter = reporter
         self._policy = policy
+        self._policy_now = policy_now if policy_now is not None else lambda: policy
         self._wake = wake
         self._decide = decide
         self._log = log
@@ -147,11 +152,22 @@ class Leadership:
             debounce = self._policy.debounce
             await self._wake.wait(quiet=debounce.quiet, longest=debounce.longest, timeout=idle)
             self._active.advance(self._clock(), counts=self._state.ready and not self._actions.away)
+            self._take_over(self._policy_now())
             if self._state.ready:
                 await self._round()
             if self._clock() - self._tidied > TIDY_SECONDS:
                 self._tidied = self._clock()
                 await self._book.trim(older_than=self._wall() - KEPT_SECONDS, at=self._wall())
+
+    def _take_over(self, policy: Policy) -> None:
+        """This policy is in force from here on; what is committed was judged by the one before."""
+        if policy is self._policy:
+            return
+        self._policy = policy
+        self._keeping = Keeping(world=self._world, policy=policy)
+        for part in (self._releases, self._withdrawals, self._committing):
+            part.timeouts = policy.timeouts
+        self._log.info("decides by a new policy")
 
     def _stop_when_deposed(self) -> None:
         if self._book.deposed.is_set():

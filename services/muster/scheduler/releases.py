@@ -23,7 +23,7 @@ class Releases:
 
     def __init__(self, *, world: World, timeouts: Timeouts) -> None:
         self._world = world
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._broken: Since[GangKey] = Since()
         self._unstarted: Since[PodUid] = Since()
 
@@ -37,21 +37,21 @@ class Releases:
         self._broken.keep(broken, now)
         for key, gang in broken.items():
             waited = self._broken.lasted(key, now)
-            slots = self._slots(gang) if waited > self._timeouts.start else ()
+            slots = self._slots(gang) if waited > self.timeouts.start else ()
             if slots and victims.isdisjoint(slot.uid for slot in slots):
                 message = f"{gang.counted} of at least {gang.minimum} pods for {waited:.0f} s"
                 yield _undoing(gang, slots, "GANG_INCOMPLETE", message, freshness)
         for gang, slots in self._late(join, now):
             free = victims.isdisjoint(slot.uid for slot in slots)
             if free and gang.key not in view.open and gang.key not in broken:
-                message = f"{len(slots)} pods did not start within {self._timeouts.start:g} s"
+                message = f"{len(slots)} pods did not start within {self.timeouts.start:g} s"
                 yield _undoing(gang, slots, "START_TIMEOUT", message, freshness)
 
     def _late(self, join: Join, now: float) -> Iterable[tuple[Gang, tuple[Slot, ...]]]:
         self._unstarted.keep((uid for uid in join.unstarted if self._has_not_started(uid)), now)
         late: dict[GangKey, set[PodUid]] = {}
         for uid, key in join.unstarted.items():
-            if self._unstarted.lasted(uid, now) > self._timeouts.start:
+            if self._unstarted.lasted(uid, now) > self.timeouts.start:
                 late.setdefault(key, set()).add(uid)
         for key, uids in sorted(late.items()):
             gang = join.gang(key)

@@ -82,6 +82,7 @@ class Scheduler:
             world=self._world, book=self._book, journal=self._journal, policy=lambda: context.policy
         )
         self._leadership: Leadership | None = None
+        context.policies.follow(lambda _: self._wake())
 
     @property
     def ready(self) -> bool:
@@ -204,6 +205,7 @@ class Scheduler:
             executor=Executor(writes),
             reporter=self._journal,
             policy=self._context.policy,
+            policy_now=lambda: self._context.policy,
             wake=self._wake,
             decide=Decider(),
             log=self._log,

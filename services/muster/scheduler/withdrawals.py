@@ -27,7 +27,7 @@ class Withdrawals:
 
     def __init__(self, *, world: World, timeouts: Timeouts) -> None:
         self._world = world
-        self._timeouts = timeouts
+        self.timeouts = timeouts
         self._unchanged: Since[tuple[Sequence, int]] = Since()
 
     def due(
@@ -71,7 +71,7 @@ class Withdrawals:
     def _stuck(self, plan: OpenEntry, left: tuple[Victim, ...], now: float, wall: float) -> Why | None:
         waited = self._unchanged.lasted((plan.sequence, len(left)), now)
         graced = max((victim.evict_after for victim in plan.victims), default=plan.at)
-        if wall <= graced or waited <= self._timeouts.start:
+        if wall <= graced or waited <= self.timeouts.start:
             return None
         if not left:
             return "ROOM_NOT_USED", f"its room is free, and for {waited:.0f} s it could not be placed"
