@@ -5,6 +5,7 @@ import pytest
 
 from muster.decide.memory import CoreMemory, evicted, nominated
 from muster.decide.preemption import plan_entry, propose, refusal, tried, unsound
+from muster.model.budgets import Budget
 from muster.model.gangs import MemberState, Timing
 from muster.model.policy import Actions, Fairness, Policy, Preemption, QueueRules
 from tests.decide.build import CARD, gang, node, queue, role, snapshot, standing, whole
@@ -252,6 +253,35 @@ def test_least_work_is_lost_among_equal_priorities_and_restarts_count_after_it()
     memory = evicted(CoreMemory(), plan, NOW - 4000)
     other = {"ns/a", "ns/b"} - {plan.victims[0].gang}
     assert {key for key, _ in propose(BEFORE, memory, NOW, ACT).plan.victims} == other
+
+
+def with_budget(allowed, *pods, more=()):
+    budget = Budget(namespace="ns", name="web", allowed=allowed, pods=pods)
+    return msgspec.structs.replace(BEFORE, budgets=(budget, *more))
+
+
+def test_no_more_pods_leave_than_their_disruption_budget_allows():
+    plan = entry(BEFORE)
+    mine = tuple(victim.uid for victim in plan.victims)
+    assert refusal(with_budget(2, *mine), CoreMemory(), NOW, ACT, plan) == ""
+    tight = with_budget(1, *mine)
+    assert refusal(tight, CoreMemory(), NOW, ACT, plan) == (
+        "PodDisruptionBudget ns/web allows 1 evictions now, 2 would be needed"
+    )
+    other = propose(tight, CoreMemory(), NOW, ACT)
+    assert not {victim.gang for victim in plan.victims} & {key for key, _ in other.plan.victims}
+    both = with_budget(1, "a-0", "a-1", "b-0", "b-1")
+    assert propose(both, CoreMemory(), NOW, ACT).plan is None
+    twice = Budget(namespace="ns", name="all", allowed=9, pods=("a-0", "b-0"))
+    assert propose(with_budget(9, "a-0", "b-0", more=(twice,)), CoreMemory(), NOW, ACT).plan is None
+
+
+def test_pods_that_open_plans_evict_are_counted_against_the_budget():
+    before = msgspec.structs.replace(with_budget(3, "a-0", "a-1", "b-0", "b-1"), gangs=(
+        *BEFORE.gangs, gang("more", role(gpus=2), priority=8)))  # fmt: skip
+    first = propose(before, CoreMemory(), NOW, ACT)
+    assert first.plan is not None
+    assert propose(before, nominated(CoreMemory(), first.nominations), NOW, ACT).plan is None
 
 
 SHARES = [queue("q", deserved={"gpu": 0}), queue("p", deserved={"gpu": 0})]

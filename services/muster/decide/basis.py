@@ -61,6 +61,8 @@ class Basis:
     """What is kept from one decision to the next; for one sequence of snapshots, one decision at a time."""
 
     def __init__(self) -> None:
+        self.memo: dict[object, object] = {}
+        """What others keep beside it from one snapshot to the next; the key says who and what, and they see to its being right."""
         self._noted = _nothing()
         self._recount = Recount()
         self._room: Room | None = None

@@ -4,6 +4,7 @@ protection  who is left alone, for good or for a while
 victims     which pods leave together, in units: one surplus pod, or what is left of a gang, whole
 candidates  the units of all gangs in the order of what they cost, and bounds on what their leaving could free
 world       the cluster as a plan may count on it, beside other open plans
+allowances  what PodDisruptionBudgets still allow; donors: what may still be taken, unit by unit
 trial       a room and usage from which units are taken away, to see whether the gang fits then
 law         whose share allows what
 judging     whether units suffice for a gang

@@ -20,17 +20,21 @@ from muster.decide.placement.feasibility import admission, capacity
 from muster.decide.preemption.law import in_queue, reclaimable
 from muster.decide.preemption.protection import Protection
 from muster.decide.preemption.trial import Trial
-from muster.decide.preemption.victims import Cost, Unit, over_share, units_of
+from muster.decide.preemption.victims import Unit, over_share, priced, units_of
 from muster.decide.room import Room
 from muster.decide.shares import Tree
 from muster.model.gangs import Gang
-from muster.model.units import GangKey, QueueName
+from muster.model.units import GangKey, NodeName, QueueName
+
+KEPT_AT_LEAST = 1000
+Kept = dict[GangKey, tuple[Gang, tuple[NodeName, ...], list[Unit]]]
+"""Units of gangs that are still the same, on the same nodes; a caller that keeps it saves making them again."""
 
 
 class Supply:
     """The units of every gang that may lose pods, made when first asked for."""
 
-    def __init__(self, gangs: Iterable[Gang], *, fleet: Fleet, protection: Protection, restarts: dict[GangKey, int], busy: Mask, now: float) -> None:  # fmt: skip
+    def __init__(self, gangs: Iterable[Gang], *, fleet: Fleet, protection: Protection, restarts: dict[GangKey, int], busy: Mask, now: float, kept: Kept | None = None) -> None:  # fmt: skip
         self._gangs = tuple(gangs)
         self._fleet = fleet
         self._protection = protection
@@ -38,6 +42,9 @@ class Supply:
         self._busy = busy
         self._now = now
         self._units: dict[GangKey, list[Unit]] = {}
+        self._kept: Kept = {} if kept is None else kept
+        if len(self._kept) > 2 * len(self._gangs) + KEPT_AT_LEAST:
+            self._kept.clear()
 
     def for_ask(self, ask: Ask, tree: Tree, *, preempt: bool, reclaim: bool) -> list[Unit]:
         """The units that may leave for a gang, as far as queues and priorities tell."""
@@ -64,11 +71,20 @@ class Supply:
         if known is None:
             known = []
             if not self._protection.refuses(gang):
-                known = units_of(gang, self._fleet, Cost(self._now, self._restarts.get(gang.key, 0)))
+                known = priced(self._made(gang), self._restarts.get(gang.key, 0), self._now)
                 if self._busy.any() and any(self._busy[list(unit.rows)].any() for unit in known):
                     known = []
             self._units[gang.key] = known
         return known
+
+    def _made(self, gang: Gang) -> list[Unit]:
+        kept = self._kept.get(gang.key)
+        if kept is not None and kept[0] is gang and kept[1] is self._fleet.names:
+            return kept[2]
+        units = units_of(gang, self._fleet)
+        if all(role.shape.request.share is None for role in gang.roles):  # a share is charged by the card it is on
+            self._kept[gang.key] = gang, self._fleet.names, units
+        return units
 
 
 def order_of(tree: Tree, ask: Ask, unit: Unit) -> tuple[int, bool, int, float, int, int, int, int, int, str]:

@@ -16,6 +16,7 @@ from muster.decide.asks import Ask
 from muster.decide.basis import Start, start_of
 from muster.decide.memory import CoreMemory, without_cards_aside
 from muster.decide.placement.validate import validate
+from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.history import plan_stopped
 from muster.decide.preemption.judging import Judge
 from muster.decide.preemption.law import in_queue, reclaimable
@@ -64,6 +65,8 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
     units, why = _units(world, plan.victims, protection)
     if why := why or _shared_nodes(world, plan):
+        return why
+    if why := Allowances(snapshot.budgets, world.named).refuses(units):
         return why
     if why := plan_stopped(memory, plan, now, policy):
         return why

@@ -8,31 +8,40 @@ A gang gives surplus pods of a row as long as it has surplus, else it leaves who
 """
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.decide.fleet import Fleet, Ints, Mask
+from muster.decide.preemption.donors import Donors
 from muster.decide.preemption.victims import Unit, surplus_left, unit_of
-from muster.decide.shares import Tree
 from muster.model.gangs import Member
 from muster.model.units import GangKey
 
 MOST_CHOICES = 20_000
-Weight = Callable[[Unit], float]
+LOWER = 1e-12
+
+
+def weight(unit: Unit, limit: int) -> float:
+    """What a unit costs as one number: work lost, restarts, a gang that ends, pods; next to nothing below the priority given."""
+    cost = (
+        unit.lost * 1e6 + unit.restarts * 1e5 + unit.core * 1e3 + len(unit.members) + 1e-9 * unit.charge.get("gpu", 0)
+    )
+    return cost if unit.gang.priority == limit else cost * LOWER
 
 
 class Clearing:
     """The rows of one domain and what stands on them."""
 
-    def __init__(self, fleet: Fleet, units: Sequence[Unit], rows: Mask, fits: Ints, weight: Weight) -> None:
-        """``fits``: pods by row once all these units left."""
+    def __init__(self, fleet: Fleet, units: Sequence[Unit], rows: Mask, fits: Ints, limit: int) -> None:
+        """``fits``: pods by row once all these units left. ``limit``: the priority whose cost counts."""
         self.fleet = fleet
         self.rows = rows
         self.fits = fits
-        self.weight = weight
+        self.limit = limit
         self.cores = {unit.gang.key: unit for unit in units if unit.core}
         self.surplus: dict[GangKey, list[Unit]] = {}
         self.on: dict[int, set[GangKey]] = {}
@@ -43,25 +52,19 @@ class Clearing:
                 if rows[row]:
                     self.on.setdefault(row, set()).add(unit.gang.key)
 
-    def cheapest(self, now: Ints, wanted: int, gives: Callable[[Unit], bool], tree: Tree) -> list[Unit] | None:
-        """Units whose leaving clears enough rows, None when the donors may not give enough; usage is left as it was."""
-        exact = self._exact(now, wanted) if not self.surplus else None
-        if exact is not None:
-            taken = []
-            for unit in exact:
-                if not gives(unit):
-                    break
-                tree.charge(unit.gang.queue, unit.charge, -1)
-                taken.append(unit)
-            for unit in taken:
-                tree.charge(unit.gang.queue, unit.charge, 1)
-            if len(taken) == len(exact):
-                return exact
-        return self._greedy(now, wanted, gives, tree)
+    def cheapest(self, now: Ints, wanted: int, donors: Donors, *, most: int) -> list[Unit] | None:
+        """Units whose leaving clears enough rows, None when the donors may not give enough; those are left as they were.
+
+        ``most``: cards in millionths that they may hold together; 0: no limit. Only every choice at once looks at it.
+        """
+        exact = self._exact(now, wanted, most) if not self.surplus else None
+        if exact is not None and self._may_give(exact, donors):
+            return exact
+        return self._greedy(now, wanted, donors)
 
     # --- every choice ------------------------------------------------------------------------------------------------
 
-    def _exact(self, now: Ints, wanted: int) -> list[Unit] | None:
+    def _exact(self, now: Ints, wanted: int, most: int) -> list[Unit] | None:
         rows = [row for row in np.flatnonzero(self.rows & (self.fits > 0)).tolist() if not now[row]]
         free = int(now[self.rows].sum())
         pick = wanted - free
@@ -75,17 +78,32 @@ class Clearing:
         for at, row in enumerate(rows):
             for key in self.on.get(row, ()):
                 stands[at, number[key]] = 1
-        choices = np.array(list(combinations(range(len(rows)), pick)), dtype=np.int64)
-        chosen = np.zeros((len(choices), len(rows)), dtype=np.float32)
-        chosen[np.arange(len(choices))[:, None], choices] = 1
+        chosen = self._choices(len(rows), pick)
         hit = chosen @ stands > 0
-        costs = hit @ np.array([self.weight(self.cores[key]) for key in keys])
+        costs = hit @ np.array([weight(self.cores[key], self.limit) for key in keys])
+        if most:
+            moved = hit @ np.array([self.cores[key].charge.get("gpu", 0) for key in keys], dtype=np.float64)
+            costs = np.where(moved <= most, costs, np.inf)
         best = int(np.argmin(costs))
+        if not np.isfinite(costs[best]):
+            return None
         return [self.cores[key] for at, key in enumerate(keys) if hit[best, at]]
+
+    def _choices(self, rows: int, pick: int) -> npt.NDArray[np.float32]:
+        """Every choice of so many rows, as 0 and 1."""
+        key = ("choices", rows, pick)
+        known = self.fleet.memo.get(key)
+        if known is None:
+            choices = np.array(list(combinations(range(rows), pick)), dtype=np.int64)
+            known = np.zeros((len(choices), rows), dtype=np.float32)
+            known[np.arange(len(choices))[:, None], choices] = 1
+            self.fleet.memo[key] = known
+        assert isinstance(known, np.ndarray)
+        return known
 
     # --- greedily ----------------------------------------------------------------------------------------------------
 
-    def _greedy(self, now: Ints, wanted: int, gives: Callable[[Unit], bool], tree: Tree) -> list[Unit] | None:
+    def _greedy(self, now: Ints, wanted: int, donors: Donors) -> list[Unit] | None:
         gone: dict[GangKey, list[Member]] = {}
         taken: dict[GangKey, list[Unit]] = {}
         candidates = np.flatnonzero(self.rows & (self.fits > now)).tolist()
@@ -103,12 +121,12 @@ class Clearing:
                 continue
             done.add(row)
             steps = self._clear(row, gone)
-            if steps is None or not self._may_give(steps, gives, tree):
+            if steps is None or not self._may_give(steps, donors):
                 continue
             free += int(self.fits[row] - now[row])
             again: set[int] = set()
             for unit in steps:
-                tree.charge(unit.gang.queue, unit.charge, -1)
+                donors.take(unit)
                 charged.append(unit)
                 key = unit.gang.key
                 gone.setdefault(key, []).extend(unit.members)
@@ -117,27 +135,25 @@ class Clearing:
             for one in again:
                 price[one] = self._price(one, gone) / float(self.fits[one] - now[one])
                 heapq.heappush(waiting, (price[one], one))
-        for unit in charged:
-            tree.charge(unit.gang.queue, unit.charge, 1)
+        donors.put_back(charged)
         if free < wanted:
             return None
         return [unit for units in taken.values() for unit in units]
 
     @staticmethod
-    def _may_give(steps: Sequence[Unit], gives: Callable[[Unit], bool], tree: Tree) -> bool:
-        left = []
-        allowed = True
+    def _may_give(steps: Sequence[Unit], donors: Donors) -> bool:
+        taken: list[Unit] = []
         for unit in steps:
-            allowed = allowed and gives(unit)
-            tree.charge(unit.gang.queue, unit.charge, -1)
-            left.append(unit)
-        for unit in left:
-            tree.charge(unit.gang.queue, unit.charge, 1)
-        return allowed
+            if not donors.give(unit):
+                break
+            donors.take(unit)
+            taken.append(unit)
+        donors.put_back(taken)
+        return len(taken) == len(steps)
 
     def _price(self, row: int, gone: dict[GangKey, list[Member]]) -> float:
         steps = self._clear(row, gone)
-        return sum(self.weight(unit) for unit in steps) if steps is not None else float("inf")
+        return sum(weight(unit, self.limit) for unit in steps) if steps is not None else float("inf")
 
     def _clear(self, row: int, gone: dict[GangKey, list[Member]]) -> list[Unit] | None:
         """The units that must still leave to clear the row; None when a gang cannot leave whole."""

@@ -65,30 +65,47 @@ class Judge:
         gained = self.trial.charge(self.ask, landed).get("gpu", 0) or ONE_CARD
         return not self.most or moved <= self.most * gained
 
-    def needed(self, kept: Sequence[Unit]) -> set[object]:
-        """Keys of units without whose leaving there is no room even when all others leave: those need no further look."""
-        room = self.trial.room
-        mark = self.trial.without(kept)
-        needed: set[object] = set()
-        for unit in kept:
-            here = room.mark()
-            self.trial.stay(unit)
-            if not self.may_fit():
-                needed.add(unit.key)
-            room.rollback(here)
-        self.trial.put_back(kept, mark)
-        return needed
-
     def without_spare(self, units: Sequence[Unit], order: Sequence[Unit]) -> list[Unit]:
         """The units without those that are not needed, tried in this order; a core's surplus leaves with it or not at all."""
+        spare, needed = self._looks_spare(units, order)
+        if not spare:
+            return list(units)
+        rest = [unit for unit in units if not any(one is unit for one in spare)]
+        if self.landed(rest) is not None:
+            return rest
+        # The quick look saw room that no placement can use: one after the other then.
         kept = list(units)
-        needed = self.needed(kept)
         for unit in order:
-            if unit.key in needed or not any(one is unit for one in kept):
+            if unit.key in needed or not any(one is unit for one in kept) or _leaves_with_core(unit, kept):
                 continue
             rest = [one for one in kept if one is not unit]
-            if not unit.core and any(one.core and one.gang.key == unit.gang.key for one in rest):
-                continue  # the gang ends anyway, and ends whole
             if self.landed(rest) is not None:
                 kept = rest
         return kept
+
+    def _looks_spare(self, units: Sequence[Unit], order: Sequence[Unit]) -> tuple[list[Unit], set[object]]:
+        """Units that may all stay together by the quick test, and keys of those that may not even stay alone."""
+        room = self.trial.room
+        mark = self.trial.without(units)
+        needed: set[object] = set()
+        spare: list[Unit] = []
+        kept = list(units)
+        for unit in order:
+            if _leaves_with_core(unit, kept):
+                continue
+            here = room.mark()
+            self.trial.stay(unit)
+            if self.may_fit():
+                spare.append(unit)
+                kept = [one for one in kept if one is not unit]
+                continue
+            room.rollback(here)
+            if not spare:
+                needed.add(unit.key)
+        self.trial.put_back(units, mark)
+        return spare, needed
+
+
+def _leaves_with_core(unit: Unit, kept: Sequence[Unit]) -> bool:
+    """Whether the unit is surplus of a gang that ends, and so ends whole."""
+    return not unit.core and any(one.core and one.gang.key == unit.gang.key for one in kept)

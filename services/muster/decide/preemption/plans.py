@@ -16,24 +16,28 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.asks import Ask
-from muster.decide.fleet import Ints, Mask
+from muster.decide.fleet import Floats, Ints, Mask
 from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.greedy import Landed
+from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.candidates import Bounds, balanced, bounds_of, order_of
-from muster.decide.preemption.clearing import Clearing
+from muster.decide.preemption.clearing import Clearing, weight
+from muster.decide.preemption.donors import Donors
 from muster.decide.preemption.judging import Judge
-from muster.decide.preemption.law import below_common, donor_above, donor_keeps
+from muster.decide.preemption.law import below_common
 from muster.decide.preemption.trial import Trial
 from muster.decide.preemption.victims import Unit, over_share, surplus_left, unit_of
 from muster.decide.room import Room
 from muster.decide.shares import smallest_charge
 from muster.model.gangs import Member
-from muster.model.units import GangKey
+from muster.model.units import ONE_CARD, GangKey
 
 MOST_PLACES_TRIED = 24
 MOST_DOMAINS_TRIED = 6
+MOST_DOMAINS_SOLVED = 200
 EVERY_STEP = 16
 LONG_PLAN = 64
+FEW_NODES = 4
 
 Price = tuple[tuple[int, float, int, int, int, int, int, int, float], ...]
 
@@ -60,7 +64,14 @@ class Planner:
     """Searches plans for one gang among these units."""
 
     def __init__(
-        self, trial: Trial, empty: Room, ask: Ask, units: Iterable[Unit], *, moved_per_gained: float = 0.0
+        self,
+        trial: Trial,
+        empty: Room,
+        ask: Ask,
+        units: Iterable[Unit],
+        *,
+        allowances: Allowances,
+        moved_per_gained: float = 0.0,
     ) -> None:
         self.trial = trial
         self.tree = trial.tree
@@ -70,8 +81,8 @@ class Planner:
         fleet = trial.room.fleet
         self.asked = sorted({name for role in ask.roles for name in smallest_charge(fleet, role.shape.request)})
         self.units = balanced(self.tree, ask, tuple(units))
-        self._second = False
-        """Donors give as the second case of the law allows."""
+        self.donors = Donors(trial.tree, ask, self.asked, allowances)
+        self._by_code: dict[int, list[Unit]] | None = None
 
     def _order(self, unit: Unit) -> object:
         return order_of(self.tree, self.ask, unit)
@@ -87,32 +98,84 @@ class Planner:
         best: Found | None = None
         # The second case only where the first allows nothing: it asks for more, and gives less.
         for second in (False, True):
-            self._second = second
+            self.donors.second = second
             if best is None and (not second or any(one.gang.queue != self.ask.gang.queue for one in self.units)):
                 best = self._search(bounds, places)
         return best
 
     def _search(self, bounds: Bounds, places: Sequence[Place]) -> Found | None:
-        best: Found | None = None
-        tried = 0
-        clears = self._clears
-        for place in places if clears or self.judge.codes is not None else ():
-            if best is not None and (tried >= MOST_DOMAINS_TRIED or self._cannot_win(place, bounds, best)):
-                break
-            found = self._in_place(place, bounds, clears=clears)
-            tried += found is not None
-            best = _cheaper(best, found)
-        if best is not None and (clears and len(self._waiting_fits(bounds)) == 1 and self._whole_rows(bounds)):
+        if self._clears:
+            best = self._by_clearing(bounds, places)
+            if best is not None and (self._whole_rows(bounds) or len(best.units) > LONG_PLAN):
+                return best
+        else:
+            best = None
+        if self.judge.codes is not None:
+            for place in places[:MOST_DOMAINS_TRIED]:
+                if best is None or bounds.priorities[place.rank] <= max(unit.gang.priority for unit in best.units):
+                    best = _cheaper(best, self._inside(place))
             return best
-        if best is not None and len(best.units) > LONG_PLAN:
-            return best  # other orders would hardly differ, and each costs as much again
-        if self.judge.codes is None or best is None:
-            largest = sorted(self.units, key=lambda unit: (unit.gang.priority, unit.core, -unit.charge.get("gpu", 0)))
-            for order in [self.units, largest, *self._orders_by_place()]:
-                best = _cheaper(best, self._plan(order))
-                if best is not None and len(best.units) > LONG_PLAN:
-                    break
+        largest = sorted(self.units, key=lambda unit: (unit.gang.priority, unit.core, -unit.charge.get("gpu", 0)))
+        for order in (self.units, largest):
+            best = _cheaper(best, self._plan(order))
+            if best is not None and len(best.units) > LONG_PLAN:
+                return best  # other orders would hardly differ, and each costs as much again
+        if best is not None and len({one.row for one in best.landed}) > FEW_NODES:
+            return best  # what stands on one node first says little about a gang on many
+        for order in self._orders_by_place():
+            best = _cheaper(best, self._plan(order))
         return best
+
+    def _by_clearing(self, bounds: Bounds, places: Sequence[Place]) -> Found | None:
+        """The best of what clearing nodes gives in each domain; domains whose bound is above what is known are passed over."""
+        now = capacity(self.trial.room, next(role.shape for role in self.ask.roles if role.waiting))
+        for lowest in (True, False):
+            known: list[tuple[int, float, int, Place, list[Unit]]] = []
+            for place in places:
+                rank = place.rank if lowest else len(bounds.priorities) - 1
+                if known and (rank, place.estimate) >= min(known)[:2]:
+                    break
+                if len(known) >= MOST_DOMAINS_SOLVED:
+                    break
+                limit = bounds.priorities[rank]
+                allowed = [unit for unit in self._on(place) if unit.gang.priority <= limit]
+                clearing = Clearing(self.trial.room.fleet, allowed, place.rows, bounds.fits[rank][0], limit)
+                chosen = clearing.cheapest(now, self.ask.minimum, self.donors, most=self._most_moved)
+                if chosen:
+                    score = sum(weight(unit, limit) for unit in chosen)
+                    known.append((rank, score, place.code, place, chosen))
+            for _, _, _, place, chosen in sorted(known, key=lambda one: one[:3])[:MOST_DOMAINS_TRIED]:
+                self.trial.only = place.rows
+                found = self._drop(chosen)
+                self.trial.only = None
+                if found is not None:
+                    return found
+        return None
+
+    @property
+    def _most_moved(self) -> int:
+        """Millionths of cards that may move at the most; 0: no limit."""
+        shape = next(role.shape for role in self.ask.roles if role.waiting)
+        gained = self.ask.minimum * smallest_charge(self.trial.room.fleet, shape.request).get("gpu", 0) or ONE_CARD
+        return int(self.judge.most * gained)
+
+    def _on(self, place: Place) -> list[Unit]:
+        """Units with pods in a domain, in their order."""
+        if self.judge.codes is None:
+            return self.units
+        if self._by_code is None:
+            self._by_code = {}
+            codes = self.judge.codes.tolist()
+            for unit in self.units:
+                for code in {codes[row] for row in unit.rows}:
+                    self._by_code.setdefault(code, []).append(unit)
+        return self._by_code.get(place.code, [])
+
+    def _inside(self, place: Place) -> Found | None:
+        self.trial.only = place.rows
+        found = self._plan(self._on(place))
+        self.trial.only = None
+        return found
 
     # --- places ------------------------------------------------------------------------------------------------------
 
@@ -149,7 +212,7 @@ class Planner:
                 first.setdefault(code, number)
         if not first:
             return []
-        price = self._prices(bounds)
+        price = self._prices(bounds, codes)
         now = np.sum([capacity(self.trial.room, role.shape) for role in waiting], axis=0)
         places = []
         for code, number in first.items():
@@ -160,44 +223,26 @@ class Planner:
             places.append(Place(code, number, estimate, rows))
         return sorted(places, key=lambda one: (one.rank, one.estimate, one.code))
 
-    def _prices(self, bounds: Bounds) -> list[np.ndarray[tuple[int], np.dtype[np.float64]]]:
-        """What clearing each row costs up to each priority: of a unit on several rows each carries its part, so no sum is too high."""
+    def _prices(self, bounds: Bounds, codes: Ints) -> list[Floats]:
+        """What clearing each row costs up to each priority: of a gang on several rows of a domain each carries its part.
+
+        So the sum over some rows of a domain is never above what clearing them costs. Surplus counts nothing here.
+        """
         size = self.trial.room.fleet.size
-        ranked: dict[int, list[Unit]] = {rank: [] for rank in bounds.priorities}
-        for unit in self.units:
-            if unit.core or surplus_left(unit.gang, unit.members) >= 0:
-                ranked[unit.gang.priority].append(unit)
-        total = np.zeros(size)
-        prices: list[np.ndarray[tuple[int], np.dtype[np.float64]]] = []
-        for units in ranked.values():
-            rows = [row for unit in units if unit.core for row in unit.rows]
-            parts = [weight(unit) / len(unit.rows) for unit in units if unit.core for _ in unit.rows]
-            if rows:
-                total = total * (1.0 if not prices else 1e-3) + np.bincount(rows, weights=parts, minlength=size)
-            prices.append(total)
+        cores = [unit for unit in self.units if unit.core]
+        rows = np.array([row for unit in cores for row in unit.rows], dtype=np.int64)
+        owner = np.repeat(np.arange(len(cores)), [len(unit.rows) for unit in cores])
+        with_surplus = {unit.gang.key for unit in self.units if not unit.core}
+        width = int(codes.max(initial=0)) + 2
+        _, pair, times = np.unique(owner * width + codes[rows] + 1, return_inverse=True, return_counts=True)
+        priority = np.array([unit.gang.priority for unit in cores])
+        prices: list[Floats] = []
+        for limit in bounds.priorities:
+            each = np.array([0.0 if unit.gang.key in with_surplus else weight(unit, limit) for unit in cores])
+            each = np.where(priority <= limit, each, 0.0)
+            parts = each[owner] / times[pair] if cores else np.zeros(0)
+            prices.append(np.bincount(rows, weights=parts, minlength=size).astype(np.float64))
         return prices
-
-    def _cannot_win(self, place: Place, bounds: Bounds, best: Found) -> bool:
-        """Whether every plan in a domain hits a higher priority than the best one does."""
-        return bounds.priorities[place.rank] > max(unit.gang.priority for unit in best.units)
-
-    def _in_place(self, place: Place, bounds: Bounds, *, clears: bool) -> Found | None:
-        inside = [unit for unit in self.units if place.rows[list(unit.rows)].any()]
-        if clears:
-            limit = bounds.priorities[place.rank]
-            for last in dict.fromkeys((limit, bounds.priorities[-1])):
-                allowed = [unit for unit in inside if unit.gang.priority <= last]
-                clearing = Clearing(
-                    self.trial.room.fleet, allowed, place.rows, bounds.fits[bounds.priorities.index(last)][0], weight
-                )
-                now = capacity(self.trial.room, next(role.shape for role in self.ask.roles if role.waiting))
-                chosen = clearing.cheapest(now, self.ask.minimum, self._donor_gives, self.tree)
-                found = self._drop(chosen) if chosen else None
-                if found is not None:
-                    return found
-        if self.judge.codes is None:
-            return None
-        return self._plan(inside)
 
     def _orders_by_place(self) -> list[list[Unit]]:
         """For each node that the gang could use, what stands there first; nodes with the cheapest occupants come first."""
@@ -229,16 +274,25 @@ class Planner:
 
     def _enough(self, order: Sequence[Unit]) -> list[Unit] | None:
         """Units from the front of the order until they suffice; None when all of them do not."""
+        allowances = self.donors.allowances
         chosen: list[Unit] = []
+        enough = self._first_enough(order, chosen)
+        for unit in chosen:
+            allowances.take(unit, -1)
+        return chosen if enough else None
+
+    def _first_enough(self, order: Sequence[Unit], chosen: list[Unit]) -> bool:
+        allowances = self.donors.allowances
         leaving: dict[GangKey, list[Member]] = {}
         due = 1
         mark = self.trial.without(())
         for unit in order:
             gone = leaving.setdefault(unit.gang.key, [])
             step = self._step(unit, gone)
-            if step is None or not self._donor_gives(step):
+            if step is None or not self.donors.give(step):
                 continue
             self.trial.without((step,))
+            allowances.take(step)
             chosen.append(step)
             gone += step.members
             if len(chosen) < due or not self.judge.may_fit():
@@ -247,17 +301,10 @@ class Planner:
             due = len(chosen) + max(1, len(chosen) // EVERY_STEP)
             self.trial.put_back(chosen, mark)
             if self.judge.landed(chosen) is not None:
-                return chosen
+                return True
             self.trial.without(chosen)
         self.trial.put_back(chosen, mark)
-        return chosen if self.judge.landed(chosen) is not None else None
-
-    def _donor_gives(self, unit: Unit) -> bool:
-        """Whether the law lets the unit's queue give it, with usage as it is now."""
-        if unit.gang.queue == self.ask.gang.queue:
-            return True
-        gives = donor_keeps if self._second else donor_above
-        return gives(self.tree, self.ask, unit, self.asked)
+        return self.judge.landed(chosen) is not None
 
     def _step(self, unit: Unit, gone: Sequence[Member]) -> Unit | None:
         """The unit as it can leave now: a surplus pod while there is surplus, or everything that is left."""
@@ -324,13 +371,6 @@ class Planner:
         return round(below, 9)
 
 
-def weight(unit: Unit) -> float:
-    """What one unit costs among those of its rank, as one number: work lost, restarts, a gang that ends, pods."""
-    return (
-        unit.lost * 1e6 + unit.restarts * 1e5 + unit.core * 1e3 + len(unit.members) + 1e-9 * unit.charge.get("gpu", 0)
-    )
-
-
 def _rest(unit: Unit, rest: Sequence[Member], trial: Trial) -> Unit:
     left = unit_of(unit.gang, rest, trial.room.fleet, core=True)
     return left._replace(lost=unit.lost, restarts=unit.restarts)
@@ -340,7 +380,7 @@ def _cheaper(best: Found | None, found: Found | None) -> Found | None:
     return found if best is None or (found is not None and found.cost < best.cost) else best
 
 
-def _cheapest(price: np.ndarray[tuple[int], np.dtype[np.float64]], gain: Ints, rows: Ints, missing: int) -> float:
+def _cheapest(price: Floats, gain: Ints, rows: Ints, missing: int) -> float:
     """The least that clearing some of these rows can cost until so many pods more fit."""
     if missing <= 0:
         return 0.0

@@ -13,11 +13,13 @@ from muster.decide.fleet import Fleet
 from muster.decide.memory import CoreMemory, Nomination, without_cards_aside
 from muster.decide.ordering import Line, gang_key_order
 from muster.decide.placement.expand import slots_of
-from muster.decide.preemption.candidates import Supply
+from muster.decide.preemption.allowances import Allowances
+from muster.decide.preemption.candidates import Kept, Supply
 from muster.decide.preemption.history import digest_of, stopped
 from muster.decide.preemption.moves import consolidation
 from muster.decide.preemption.plans import Found, Planner
 from muster.decide.preemption.protection import Protection, restarts_of
+from muster.decide.preemption.victims import Unit
 from muster.decide.preemption.world import World, world_of
 from muster.decide.scheduling.state import least_charge
 from muster.model.instructions import Evict
@@ -55,23 +57,28 @@ def propose(
     if nodes is not snapshot.nodes:
         snapshot, fleet = msgspec.structs.replace(snapshot, nodes=nodes), None
     if basis is None:
-        return _proposed(start_of(snapshot, fleet), snapshot, memory, now, policy)
+        return _proposed(start_of(snapshot, fleet), snapshot, memory, now, policy, kept={})
     try:
-        return _proposed(basis.start(snapshot), snapshot, memory, now, policy)
+        kept = basis.memo.setdefault(Supply, {})
+        assert isinstance(kept, dict)
+        return _proposed(basis.start(snapshot), snapshot, memory, now, policy, kept=kept)
     finally:
         basis.give_back()
 
 
-def _proposed(start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> Proposal:
+def _proposed(
+    start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, kept: Kept
+) -> Proposal:
     world = world_of(start, snapshot, memory, now, policy)
     turns = _turns(world)
     if not turns:
         return Proposal()
-    supply = supply_of(world, snapshot, memory, now, policy)
+    supply = _supply(world, snapshot, memory, now, policy, kept=kept)
+    allowances = Allowances(snapshot.budgets, world.named)
     until = now + policy.timeouts.start
     finding = ""
     for ask in turns:
-        found = _evictions(world, start, supply, ask, policy)
+        found = _evictions(world, start, supply, ask, policy, allowances=allowances)
         if found is None:
             continue
         proposal = _proposal(world, ask, found, until)
@@ -83,12 +90,16 @@ def _proposed(start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, 
         return proposal
     for ask in turns if policy.actions.consolidate == "act" else ():
         moved = _moves(world, supply, ask, until)
-        if moved is not None and memory.tried.get(ask.gang.key) != digest_of(moved.plan, snapshot):
-            return moved
+        if (
+            moved is not None
+            and not allowances.refuses(moved[1])
+            and memory.tried.get(ask.gang.key) != digest_of(moved[0].plan, snapshot)
+        ):
+            return moved[0]
     return Proposal(finding=finding)
 
 
-def supply_of(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> Supply:
+def _supply(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, kept: Kept) -> Supply:
     """Everything that may leave now."""
     protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
     return Supply(
@@ -98,6 +109,7 @@ def supply_of(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, 
         restarts=restarts_of(memory),
         busy=world.busy,
         now=now,
+        kept=kept,
     )
 
 
@@ -111,13 +123,15 @@ def _turns(world: World) -> list[Ask]:
     return [ask for ask in turns if not ask.gang.never_preempts and world.settled.fits(ask, ()) is None]
 
 
-def _evictions(world: World, start: Start, supply: Supply, ask: Ask, policy: Policy) -> Found | None:
+def _evictions(
+    world: World, start: Start, supply: Supply, ask: Ask, policy: Policy, *, allowances: Allowances
+) -> Found | None:
     actions = policy.actions
     units = supply.for_ask(ask, world.tree, preempt=actions.preempt == "act", reclaim=actions.reclaim == "act")
     if not units:
         return None
     moved = policy.preemption.moved_per_gained
-    return Planner(world.trial, start.empty, ask, units, moved_per_gained=moved).best()
+    return Planner(world.trial, start.empty, ask, units, allowances=allowances, moved_per_gained=moved).best()
 
 
 def _proposal(world: World, ask: Ask, found: Found, until: float) -> Proposal:
@@ -129,7 +143,7 @@ def _proposal(world: World, ask: Ask, found: Found, until: float) -> Proposal:
     return Proposal(plan=evict, nominations=(hold,), uids=((ask.gang.key, ask.gang.uid),))
 
 
-def _moves(world: World, supply: Supply, ask: Ask, until: float) -> Proposal | None:
+def _moves(world: World, supply: Supply, ask: Ask, until: float) -> tuple[Proposal, tuple[Unit, ...]] | None:
     move = consolidation(world.trial, ask, [gang for gang in world.gangs.values() if supply.of(gang)])
     if move is None:
         return None
@@ -142,8 +156,9 @@ def _moves(world: World, supply: Supply, ask: Ask, until: float) -> Proposal | N
         Nomination(gang=again.gang.key, slots=slots_of(fleet, again, landed), victims=uids, until=until)
         for again, landed in move.replaced
     ]
-    return Proposal(
+    proposal = Proposal(
         plan=Evict(gang=ask.gang.key, victims=victims, slots=slots, cause="consolidate"),
         nominations=tuple(holds),
         uids=tuple((one.gang, world.gangs[one.gang].uid) for one in holds),
     )
+    return proposal, move.units

@@ -23,6 +23,8 @@ class Trial:
         self.tree = tree
         self.packing = packing
         self.blocked = blocked or {}
+        self.only: Mask | None = None
+        """Rows on which room is given back; None: on all. Usage is always that without the units."""
 
     def _kind(self, unit: Unit, member: Member) -> Kind | None:
         return member_kind(unit.gang, member) if self.room.neighbours is not None else None
@@ -32,9 +34,8 @@ class Trial:
         mark = self.room.mark()
         for unit in units:
             shapes = {role.name: role.shape for role in unit.gang.roles}
-            for member in unit.members:
-                row = self.room.fleet.row_of.get(member.node) if member.node is not None else None
-                if row is not None:
+            for member, row in zip(unit.members, unit.at, strict=True):
+                if self.only is None or self.only[row]:
                     shape = shapes[member.role]
                     kind = self._kind(unit, member)
                     self.room.give(row, shape.request, member.cards, ports=shape.host_ports, kind=kind)
@@ -44,9 +45,8 @@ class Trial:
     def stay(self, unit: Unit) -> None:
         """Give a unit that was taken away its room again; usage is left as it is."""
         shapes = {role.name: role.shape for role in unit.gang.roles}
-        for member in unit.members:
-            row = self.room.fleet.row_of.get(member.node) if member.node is not None else None
-            if row is not None:
+        for member, row in zip(unit.members, unit.at, strict=True):
+            if self.only is None or self.only[row]:
                 shape = shapes[member.role]
                 kind = self._kind(unit, member)
                 self.room.take(row, shape.request, member.cards, ports=shape.host_ports, kind=kind)

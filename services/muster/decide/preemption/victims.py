@@ -36,14 +36,6 @@ class Unit(NamedTuple):
         return self.gang.key, tuple(member.uid for member in self.members)
 
 
-class Cost(NamedTuple):
-    """What makes the units of a gang dear."""
-
-    now: float = 0.0
-    restarts: int = 0
-
-
-NOTHING = Cost()
 EMPTY = Shape()
 
 
@@ -74,7 +66,7 @@ def may_leave(gang: Gang, fleet: Fleet) -> bool:
     return gang.preemptible and not belongs_to_cluster(gang) and bool(pods_that_stand(gang, fleet))
 
 
-def units_of(gang: Gang, fleet: Fleet, cost: Cost = NOTHING) -> list[Unit]:
+def units_of(gang: Gang, fleet: Fleet) -> list[Unit]:
     """Every surplus pod as a unit, then the core. More surplus units may be listed than may leave: see `surplus_left`."""
     bound = [member for member in gang.members if member.state is MemberState.BOUND]
     by_role: dict[str, list[Member]] = {}
@@ -84,10 +76,18 @@ def units_of(gang: Gang, fleet: Fleet, cost: Cost = NOTHING) -> list[Unit]:
     minimum = {role.name: role.minimum for role in gang.roles}
     for members in by_role.values():
         if surplus_left(gang, ()) > 0 and len(members) > minimum.get(members[0].role, 0):
-            units += [unit_of(gang, (one,), fleet, core=False, cost=cost) for one in sorted(members, key=_latest)]
+            units += [unit_of(gang, (one,), fleet, core=False) for one in sorted(members, key=_latest)]
     if bound:
-        units.append(unit_of(gang, tuple(bound), fleet, core=True, cost=cost))
+        units.append(unit_of(gang, tuple(bound), fleet, core=True))
     return units
+
+
+def priced(units: Iterable[Unit], restarts: int, now: float) -> list[Unit]:
+    """The units with what makes them dear at this moment."""
+    return [
+        unit._replace(lost=lost_minutes(unit.gang, unit.charge, now) if unit.core else 0, restarts=restarts)
+        for unit in units
+    ]
 
 
 def lost_minutes(gang: Gang, charge: Amounts, now: float) -> int:
@@ -106,7 +106,7 @@ def _latest(member: Member) -> tuple[int, str]:
     return (-int(tail) if tail.isdigit() else 0), member.name
 
 
-def unit_of(gang: Gang, members: Sequence[Member], fleet: Fleet, *, core: bool, cost: Cost = NOTHING) -> Unit:
+def unit_of(gang: Gang, members: Sequence[Member], fleet: Fleet, *, core: bool) -> Unit:
     """A unit of these members."""
     shapes = {role.name: role.shape for role in gang.roles}
     charge: Amounts = {}
@@ -122,8 +122,7 @@ def unit_of(gang: Gang, members: Sequence[Member], fleet: Fleet, *, core: bool, 
             add(charge, charge_at(fleet, request, member.node, member.cards))
     for name, count in plain.items():
         add(charge, base_charge(shapes.get(name, EMPTY).request), count)
-    lost = lost_minutes(gang, charge, cost.now) if core and cost.now else 0
-    return Unit(gang, tuple(members), core, charge, tuple(sorted(set(at))), tuple(at), lost, cost.restarts)
+    return Unit(gang, tuple(members), core, charge, tuple(sorted(set(at))), tuple(at))
 
 
 def surplus_left(gang: Gang, leaving: Iterable[Member]) -> int:
