@@ -30,7 +30,7 @@ from muster.model.policy import Solver
 from muster.model.units import GangKey
 
 MOST_LOOKED_AT = 32
-MOST_TRIES = 4
+MOST_TRIES = 3
 MOST_PLACES = 8
 MOST_REFUGES = 8
 MOST_VARIABLES = 600
@@ -65,7 +65,10 @@ def mend(
         places = _places(work, item.ask, once)
         if places is None:
             continue
-        mended += _bring_in(work, item, places, by_key, left=left, policy=brief, solve=solve)
+        movers, region = _around(work, places, by_key)
+        if not _enough(work, item.ask, region):
+            continue
+        mended += _bring_in(work, item, movers, region, by_key, left=left, policy=brief, solve=solve)
         tries += 1
         if tries == MOST_TRIES:
             break
@@ -110,17 +113,8 @@ def _places(work: Round, ask: Ask, once: Mapping[Shape, Ints]) -> Mask | None:
     return chosen if chosen.any() else None
 
 
-def _bring_in(
-    work: Round,
-    item: Item,
-    places: Mask,
-    by_key: Mapping[GangKey, Item],
-    *,
-    left: "Left",
-    policy: Solver,
-    solve: Solve,
-) -> bool:
-    """Place the gang by moving what stands on its places; False leaves everything as it was."""
+def _around(work: Round, places: Mask, by_key: Mapping[GangKey, Item]) -> tuple[list[GangKey], Mask]:
+    """What may move to make these places free, and all rows that it may use."""
     room = work.room
     movers = _movers(work, places, by_key)
     region = places.copy()
@@ -130,6 +124,37 @@ def _bring_in(
         fits = _fits(work, shape)
         rows = np.flatnonzero(fits)
         region[rows[np.lexsort((room.ranks[rows], -fits[rows]))][:MOST_REFUGES]] = True
+    return movers, region
+
+
+def _enough(work: Round, ask: Ask, region: Mask) -> bool:
+    """Whether all that is free on these rows together would be enough for the gang."""
+    room, fleet = work.room, work.room.fleet
+    cards = sum(role.need * role.shape.request.cards for role in ask.roles if role.shape.request.share is None)
+    if cards > int(np.clip(room.whole_free[region], 0, None).sum()):
+        return False
+    asked = np.zeros(len(fleet.dimensions), dtype=np.int64)
+    for role in ask.roles:
+        vector = fleet.vector(role.shape.request)
+        if vector is None:
+            return False
+        asked += role.need * vector
+    return bool((asked <= np.clip(room.free[region], 0, None).sum(axis=0)).all())
+
+
+def _bring_in(
+    work: Round,
+    item: Item,
+    movers: Sequence[GangKey],
+    region: Mask,
+    by_key: Mapping[GangKey, Item],
+    *,
+    left: "Left",
+    policy: Solver,
+    solve: Solve,
+) -> bool:
+    """Place the gang by moving others within the region; False leaves everything as it was."""
+    room = work.room
     inside = [item._replace(fixed=False), *(by_key[key]._replace(fixed=True) for key in movers)]
     blocked = {role.shape: ~region | work.blocked.get(role.shape, ~region) for one in inside for role in one.ask.roles}
     mark, usage, landed, asks = room.mark(), work.usage_now(), dict(work.landed), dict(work.asks)

@@ -87,6 +87,8 @@ class Problem:
         self.size = {key: value // (len(self.asks) + 1) for key, value in self.value.items()}
         self.fixed = self._fixed(failed)
         self.caps = self._caps(ordered)
+        self.in_slots = False
+        """Whether a pass was too large for the exact model."""
 
     def _tier(self, ask: Ask) -> tuple[int, int]:
         """Broken gangs stand above every priority."""
@@ -237,7 +239,7 @@ class Problem:
             if found is not None and self._keeps_rules(found) and self.score(found) > self.score(best):
                 best = found
             settled |= {key for key in best.landed if self.tier[key] >= tier}
-        return best
+        return self._mended(best, policy, solve) if self.in_slots else best
 
     def _pass(
         self, best: Saved, tier: tuple[int, int], settled: set[GangKey], policy: Solver, solve: Solve
@@ -255,7 +257,8 @@ class Problem:
         exact = Exact(self.work.room, items, limits=self.caps, hint=best.landed, blocked=self.work.blocked)
         if exact.variables() > policy.exact_max_variables:
             upper = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier}
-            return self._in_slots(best, items, upper, policy, solve)
+            self.in_slots = True
+            return solve_batch(self.work, items, upper=upper, limits=self.caps, best=best, policy=policy, solve=solve)
         mark = self.work.room.mark()
         found = exact.solve(policy, solve)
         self.work.room.rollback(mark)
@@ -270,10 +273,11 @@ class Problem:
                 self.work.admit(ask)
         return self.work.save()
 
-    def _in_slots(self, best: Saved, items: Sequence[Item], upper: set[GangKey], policy: Solver, solve: Solve) -> Saved:
-        """What the engine makes of a problem too large for the exact model, and what is mended of it at node level."""
-        found = solve_batch(self.work, items, upper=upper, limits=self.caps, best=best, policy=policy, solve=solve)
-        if found is None or not self._keeps_rules(found) or self.score(found) < self.score(best):
-            found = best
-        mended = mend(self.work, items, limits=self.caps, best=found, policy=policy, solve=solve)
-        return found if mended is None else mended
+    def _mended(self, best: Saved, policy: Solver, solve: Solve) -> Saved:
+        """What the engine could not tell, put right at node level: all that was admitted stays."""
+        first = sorted(self.asks, key=lambda ask: (self.tier[ask.gang.key], self.value[ask.gang.key]))
+        items = [Item(ask, ask.gang.key in best.landed, worth) for worth, ask in enumerate(first, start=1)]
+        found = mend(self.work, items, limits=self.caps, best=best, policy=policy, solve=solve)
+        if found is not None and self._keeps_rules(found) and self.score(found) > self.score(best):
+            return found
+        return best
