@@ -298,7 +298,10 @@ def lost_by(gang: Gang) -> int:
 
 
 def least_lost(snapshot: Snapshot) -> int:
-    """The least work of the highest priority hit that any 8 nodes of a rack lose, at the lowest such priority."""
+    """The least work of the highest priority hit that any 8 nodes of a rack lose, at the lowest such priority.
+
+    Choices that move more cards than the policy allows do not count.
+    """
     gangs = [gang for gang in snapshot.gangs if gang.key != "load/want"]
     number = {str(node.name): at for at, node in enumerate(snapshot.nodes)}
     choices = np.array(list(combinations(range(PER_RACK), 8)))
@@ -323,6 +326,8 @@ def least_lost(snapshot: Snapshot) -> int:
         priority = np.where(hit, np.array([gang.priority for gang, _ in here]), -1)
         highest = priority.max(axis=1)
         lost = (np.where(priority == highest[:, None], np.array([lost_by(gang) for gang, _ in here]), 0)).sum(axis=1)
+        moved = (hit * np.array([sum(len(m.cards) for m in gang.members) for gang, _ in here])).sum(axis=1)
+        highest = np.where(moved <= POLICY.preemption.moved_per_gained * 8 * CARDS, highest, HIGH)
         order = np.lexsort((lost, highest))
         found = (int(highest[order[0]]), int(lost[order[0]]))
         if found[0] < HIGH and (best is None or found < best):

@@ -131,6 +131,8 @@ class Planner:
         now = capacity(self.trial.room, next(role.shape for role in self.ask.roles if role.waiting))
         for lowest in (True, False):
             known: list[tuple[int, float, int, Place, list[Unit]]] = []
+            over: list[tuple[int, float, int, Place, list[Unit]]] = []
+            most = self._most_moved
             for place in places:
                 rank = place.rank if lowest else len(bounds.priorities) - 1
                 if known and (rank, place.estimate) >= min(known)[:2]:
@@ -140,11 +142,14 @@ class Planner:
                 limit = bounds.priorities[rank]
                 allowed = [unit for unit in self._on(place) if unit.gang.priority <= limit]
                 clearing = Clearing(self.trial.room.fleet, allowed, place.rows, bounds.fits[rank][0], limit)
-                chosen = clearing.cheapest(now, self.ask.minimum, self.donors, most=self._most_moved)
+                chosen = clearing.cheapest(now, self.ask.minimum, self.donors, most=most)
                 if chosen:
                     score = sum(weight(unit, limit) for unit in chosen)
-                    known.append((rank, score, place.code, place, chosen))
-            for _, _, _, place, chosen in sorted(known, key=lambda one: one[:3])[:MOST_DOMAINS_TRIED]:
+                    # Too much may move until what is spare has been dropped; it tells nothing of other domains.
+                    moved = sum(unit.charge.get("gpu", 0) for unit in chosen)
+                    (over if most and moved > most else known).append((rank, score, place.code, place, chosen))
+            best_first = sorted(known, key=_by_score)[:MOST_DOMAINS_TRIED] + sorted(over, key=_by_score)[:2]
+            for _, _, _, place, chosen in best_first:
                 self.trial.only = place.rows
                 found = self._drop(chosen)
                 self.trial.only = None
@@ -369,6 +374,10 @@ class Planner:
         for unit in cross:
             self.tree.charge(unit.gang.queue, unit.charge, 1)
         return round(below, 9)
+
+
+def _by_score(one: tuple[int, float, int, Place, list[Unit]]) -> tuple[int, float, int]:
+    return one[:3]
 
 
 def _rest(unit: Unit, rest: Sequence[Member], trial: Trial) -> Unit:
