@@ -312,6 +312,11 @@ async def test_a_plan_is_refused(prepare, proposal, code, says):
     ("more", "code"),
     [
         pytest.param({"ready": False}, "stale", id="STATE is not current"),
+        pytest.param(
+            {"policy": msgspec.structs.replace(POLICY, actions=Actions(bind="observe"))},
+            "observe",
+            id="a scheduler that binds anything",
+        ),
         pytest.param({"core": lambda at, plan: "below its share"}, "unsound", id="the core says no"),
         pytest.param({"core": lambda at, plan: 1 / 0}, "unsound", id="the core fails"),
     ],

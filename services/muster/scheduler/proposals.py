@@ -200,9 +200,10 @@ class Proposals:
         mode = modes.get(plan.cause)
         if mode is None:
             raise Refused("unsound", f"cause {plan.cause!r} is not known; known are {', '.join(sorted(modes))}")
-        if mode != "act":
-            actor = "preempt" if plan.cause == "backfill" else plan.cause
-            raise Refused("observe", f"actions.{actor} of the policy is {mode}, not act")
+        actor = "preempt" if plan.cause == "backfill" else plan.cause
+        for name, does in ((actor, mode), ("bind", actions.bind)):
+            if does != "act":
+                raise Refused("observe", f"actions.{name} of the policy is {does}, not act")
 
     def _check_gangs(self, plan: Plan, view: LedgerView, snapshot: Snapshot) -> None:
         keys = [one.gang for one in plan.nominated]
