@@ -18,13 +18,18 @@ from muster.bus.streams import StreamName, stream_info
 from muster.bus.subjects import decision_subject
 from muster.decide.explaining.fixes import fixes_of
 from muster.decide.lifecycle.actions import Waiting
-from muster.decide.reasons import Reason
+from muster.decide.reasons import CURED_BY_NODES, Reason
 from muster.model.units import Sequence
 
 READ_BACK = 2_000
 """Messages before the last one that are read at the start."""
-QUOTA = frozenset({Reason.QUEUE_CAPABILITY, Reason.QUEUE_CLOSED, Reason.QUEUE_UNKNOWN, Reason.PAUSED})
-"""Reasons that more nodes would not cure."""
+QUOTA = frozenset(
+    {
+        Reason.QUEUE_CAPABILITY, Reason.QUEUE_CLOSED, Reason.QUEUE_UNKNOWN, Reason.PAUSED, Reason.NAMESPACE_NOT_ALLOWED,
+        Reason.PRIORITY_NOT_ALLOWED,
+    }
+)  # fmt: skip
+"""Reasons of the queue, which more nodes would not cure."""
 VOIDING = frozenset({"bind", "undo", "preempt", "restart"})
 
 
@@ -36,6 +41,7 @@ def waiting_from(decision: Decision) -> Waiting:
         message=f"{decision.message}. To fix it: {', or '.join(fixes)}" if fixes else decision.message,
         position=decision.position,
         quota=decision.code in QUOTA or "capability" in decision.numbers,
+        nodes_help=decision.code in CURED_BY_NODES,
     )
 
 

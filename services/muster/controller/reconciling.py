@@ -18,8 +18,16 @@ from muster.controller.metrics import ControllerMetrics
 from muster.controller.pacing import WorkList
 from muster.controller.telling import Teller
 from muster.controller.view import Target, View, gang_of_workload, group_for_pod
+from muster.decide.doubts import annotation_doubts
 from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS, Action, Tell
-from muster.decide.lifecycle.gangs import REWRITE_AFTER, Told, placed, reconcile_members, reconcile_podgroup
+from muster.decide.lifecycle.gangs import (
+    REWRITE_AFTER,
+    Told,
+    placed,
+    reconcile_members,
+    reconcile_podgroup,
+    with_doubts,
+)
 from muster.decide.lifecycle.podgroups import reconcile_batch_job, reconcile_pod
 from muster.decide.lifecycle.queues import missing_queues, reconcile_queue
 from muster.decide.lifecycle.status import FINAL, Observed, observe
@@ -225,6 +233,9 @@ class Reconciler:
         if any(pod.node is None and not pod.finished for pod in members):
             await self._decisions.ask(key)
         waiting = self._decisions.waiting(key)
+        if waiting is not None:
+            marks = [group.annotations] if group is not None else []
+            waiting = with_doubts(waiting, annotation_doubts(*marks, *(pod.annotations for pod in members)))
         actions: list[Action] = []
         told, said = reconcile_members(members, waiting, self._told.get(key), policy=view.policy, now=now)
         if group is not None:

@@ -91,6 +91,24 @@ NEVER = frozenset(
 )
 
 
+CURED_BY_NODES = frozenset(
+    {
+        Reason.NO_NODES,
+        Reason.NO_MATCHING_NODE,
+        Reason.NOT_ENOUGH_ROOM,
+        Reason.CARD_SHARE_TOO_LARGE,
+        Reason.SHARING_NOT_AVAILABLE,
+        Reason.TOPOLOGY_UNFIT,
+        Reason.GUARANTEE_RESERVED,
+        Reason.NEVER_FITS,
+        Reason.POD_AFFINITY_UNFIT,
+        Reason.SPREAD_UNFIT,
+        Reason.BEHIND,
+    }
+)
+"""What more nodes could cure: only pods that wait for these look unschedulable to an autoscaler."""
+
+
 def format_amount(resource: str, amount: int) -> str:
     """An amount of a queue's resource for people: cards from millionths, cores from thousandths."""
     if resource == "cpu":

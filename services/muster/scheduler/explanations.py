@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from muster.bus.queries import ExplainReply, Fact, GangRow, Moment, QueueRow
 from muster.decide.commitments import Kind, OpenEntry
+from muster.decide.doubts import annotation_doubts
 from muster.decide.explaining.details import Details
 from muster.decide.explaining.fixes import fixes_of
 from muster.decide.explaining.holders import Named
@@ -43,6 +44,7 @@ def reply_of(subject: Subject, details: Details, world: World, *, named: Named) 
         ("queue", _queue(subject, details, world, named)),
         ("not it", details.not_it),
         ("priority", _priority(gang, world)),
+        ("note", _doubts(gang, world)),
     ]
     start = numbers.get("estimated_start")
     return ExplainReply(
@@ -100,6 +102,14 @@ def _queue_source(gang: Gang, world: World) -> str:
         if namespace.annotations.get(name) == gang.queue:
             return f", named by the annotation {name} of namespace {gang.namespace}"
     return ""
+
+
+def _doubts(gang: Gang, world: World) -> str:
+    """Annotations that count for nothing."""
+    group = world.podgroups.get(gang.key)
+    marks = [group.annotations] if group is not None else []
+    marks += [pod.annotations for member in gang.members if (pod := world.by_uid.get(member.uid)) is not None]
+    return "; ".join(annotation_doubts(*marks))
 
 
 def _priority(gang: Gang, world: World) -> str:

@@ -20,6 +20,8 @@ SAYS: Mapping[str, str] = {
     Reason.POD_AFFINITY_UNSUPPORTED: "name the namespaces of the pod affinity instead of choosing them by labels",
     Reason.SUB_GROUP_UNSUPPORTED: "make one group of each role",
     Reason.PRIORITY_CLASS_MISSING: "create the PriorityClass {class}, or name another one in the PodGroup",
+    Reason.NAMESPACE_NOT_ALLOWED: "submit from a namespace that the queue takes, or have the policy's rules of it changed",
+    Reason.PRIORITY_NOT_ALLOWED: "use a priority class that the queue takes, or have the policy's rules of it changed",
     Reason.NO_NODES: "wait for a node, or look why none is ready (kubectl get nodes)",
 }
 

@@ -81,6 +81,8 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     position: int = 0
     quota: bool = False
     """More nodes would not help: the queue's limits stop it."""
+    nodes_help: bool = True
+    """More nodes could help; False as well where something else is missing."""
 
 
 def merge_difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,9 @@
                Unknown: some run, and the rest cannot be placed
     condition  Scheduled=True, or Unschedulable=True with the scheduler's reason and message
 
-A pod that waits carries PodScheduled=False: reason ``Unschedulable`` where more nodes would help, ``QuotaBlocked`` where
-they would not, so that autoscalers act on the first only. Messages whose numbers alone moved are rewritten rarely.
+A pod that waits carries PodScheduled=False: reason ``Unschedulable`` where more nodes would help, ``QuotaBlocked`` where the
+queue does not allow it, ``SchedulingBlocked`` where something else is missing, so that autoscalers act on the first only; a
+gated pod keeps ``SchedulingGated``. Messages whose numbers alone moved are rewritten rarely.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,8 @@ from muster.model.workloads import PodGroup
 
 UNSCHEDULABLE = "Unschedulable"
 QUOTA_BLOCKED = "QuotaBlocked"
+BLOCKED = "SchedulingBlocked"
+GATED = "SchedulingGated"
 REWRITE_AFTER = 60.0
 """Seconds after which a message of the same reason may be replaced by one with newer numbers."""
 NOT_ENOUGH_PODS = "NotEnoughTasks"
@@ -192,13 +195,17 @@ def reconcile_members(
         told.message != waiting.message and now - told.at >= REWRITE_AFTER
     )  # fmt: skip
     said = Told(code=waiting.code, message=waiting.message, at=now) if fresh or told is None else told
-    reason = QUOTA_BLOCKED if waiting.quota else UNSCHEDULABLE
+    reason = QUOTA_BLOCKED if waiting.quota else UNSCHEDULABLE if waiting.nodes_help else BLOCKED
     actions: list[Action] = []
     for pod in members:
         ours = pod.scheduler_name in policy.scheduler_names
         if not ours or pod.node is not None or pod.finished or pod.terminating:
             continue
         if pod.unschedulable_reason == reason and (pod.unschedulable_message == said.message or not fresh):
+            continue
+        if pod.unschedulable_reason == GATED and pod.gated:
+            if fresh:
+                actions.append(_failed_scheduling(pod, said))
             continue
         condition = {
             "type": "PodScheduled",
@@ -218,8 +225,19 @@ def reconcile_members(
                 strategic=True,
             )
         )
-        actions.append(about_pod(pod, reason="FailedScheduling", message=f"{said.code}: {said.message}", warning=True))
+        actions.append(_failed_scheduling(pod, said))
     return tuple(actions), said
+
+
+def with_doubts(waiting: Waiting, doubts: Sequence[str]) -> Waiting:
+    """The reason, with what its owner should hear besides."""
+    if not doubts:
+        return waiting
+    return msgspec.structs.replace(waiting, message=f"{waiting.message.rstrip('.')}. Note: {'; '.join(doubts)}")
+
+
+def _failed_scheduling(pod: Pod, said: Told) -> Tell:
+    return about_pod(pod, reason="FailedScheduling", message=f"{said.code}: {said.message}", warning=True)
 
 
 def about_pod(pod: Pod, *, reason: str, message: str, warning: bool = False) -> Tell:
