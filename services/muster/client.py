@@ -23,6 +23,14 @@ from muster.bus.client import Bus
 from muster.bus.client import connect as connect_bus
 from muster.bus.errors import BusError, NoAnswerError, RequestRefusedError
 from muster.bus.messages import FINAL_STATES, Cancel, JobState, Progress, StatusEvent, Submit
+from muster.bus.operating import (
+    PauseRequest,
+    PausesReply,
+    PausesRequest,
+    PolicyReply,
+    PolicyRequest,
+    ResumeRequest,
+)
 from muster.bus.queries import (
     ExplainReply,
     ExplainRequest,
@@ -34,6 +42,8 @@ from muster.bus.queries import (
     QueuesRequest,
 )
 from muster.bus.submit_errors import make_submit
+from muster.model.pauses import ACTS, Act
+from muster.model.units import QueueName
 
 Reply = TypeVar("Reply", bound=msgspec.Struct)
 HEARTBEAT_SECONDS = 1.0
@@ -204,6 +214,32 @@ class Muster:
     async def queues(self, *, queue: str = "") -> QueuesReply:
         """Queues with used, deserved, capability and who waits."""
         return await self._ask("queues", QueuesRequest(queue=queue), QueuesReply)
+
+    async def pause(self, *acts: Act, queue: str = "", reason: str = "", by: str = "") -> PausesReply:
+        """Pause acts (all of them when none is named), everywhere or in one queue; for operators.
+
+        Raises:
+            RequestRefusedError: the tenant is no operator, or there is no such queue.
+        """
+        asked = PauseRequest(acts=acts or ACTS, queue=QueueName(queue), reason=reason, by=by)
+        return await self._ask("pause", asked, PausesReply)
+
+    async def resume(self, *acts: Act, queue: str = "", by: str = "") -> PausesReply:
+        """Lift pauses of acts (all of them when none is named) in exactly this place; for operators.
+
+        Raises:
+            RequestRefusedError: the tenant is no operator.
+        """
+        asked = ResumeRequest(acts=acts or ACTS, queue=QueueName(queue), by=by)
+        return await self._ask("resume", asked, PausesReply)
+
+    async def pauses(self) -> PausesReply:
+        """What is paused now."""
+        return await self._ask("pauses", PausesRequest(), PausesReply)
+
+    async def policy(self) -> PolicyReply:
+        """The policy that the scheduler decides by; for operators."""
+        return await self._ask("policy", PolicyRequest(), PolicyReply)
 
     async def _ask(self, verb: str, question: msgspec.Struct, reply: type[Reply]) -> Reply:
         return await self._bus.request(subjects.api_subject(self.tenant, verb), question, reply)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from muster.bus import messages, proposals, queries
+from muster.bus import messages, operating, proposals, queries
 from muster.bus.errors import UndecodableError
 from muster.model.ledger import Commit
 
@@ -47,6 +47,12 @@ NAMES: dict[type[msgspec.Struct], str] = {
     queries.QueuesReply: "queues-reply",
     queries.SubmissionRequest: "submission-request",
     queries.SubmissionReply: "submission-reply",
+    operating.PauseRequest: "pause-request",
+    operating.ResumeRequest: "resume-request",
+    operating.PausesRequest: "pauses-request",
+    operating.PausesReply: "pauses-reply",
+    operating.PolicyRequest: "policy-request",
+    operating.PolicyReply: "policy-reply",
     proposals.PlanProposal: "plan-proposal",
     proposals.WithdrawProposal: "withdraw-proposal",
     proposals.ProposalReply: "proposal-reply",

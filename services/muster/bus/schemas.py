@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from muster.bus import proposals, queries
+from muster.bus import operating, proposals, queries
 from muster.bus.envelope import MAJOR, NAMES, type_of
 from muster.bus.messages import (
     Cancel,
@@ -116,6 +116,10 @@ CHANNELS: tuple[Channel, ...] = (
     Channel(name="nodes", address="muster.api.{tenant}.nodes", message=queries.NodesRequest, reply=queries.NodesReply, sent_by="tenant"),
     Channel(name="queues", address="muster.api.{tenant}.queues", message=queries.QueuesRequest, reply=queries.QueuesReply, sent_by="tenant"),
     Channel(name="submission", address="muster.api.{tenant}.submission", message=queries.SubmissionRequest, reply=queries.SubmissionReply, sent_by="tenant"),
+    Channel(name="pause", address="muster.api.{tenant}.pause", message=operating.PauseRequest, reply=operating.PausesReply, sent_by="tenant"),
+    Channel(name="resume", address="muster.api.{tenant}.resume", message=operating.ResumeRequest, reply=operating.PausesReply, sent_by="tenant"),
+    Channel(name="pauses", address="muster.api.{tenant}.pauses", message=operating.PausesRequest, reply=operating.PausesReply, sent_by="tenant"),
+    Channel(name="policy", address="muster.api.{tenant}.policy", message=operating.PolicyRequest, reply=operating.PolicyReply, sent_by="tenant"),
     Channel(name="propose-plan", address="muster.propose.preempt", message=proposals.PlanProposal, reply=proposals.ProposalReply, sent_by="preemptor"),
     Channel(name="propose-withdraw", address="muster.propose.withdraw", message=proposals.WithdrawProposal, reply=proposals.ProposalReply, sent_by="preemptor"),
 )  # fmt: skip

@@ -1,11 +1,13 @@
-"""`muster get`: jobs, nodes or queues, as the scheduler sees them."""
+"""`muster get`: jobs, nodes, queues, pauses or the policy, as the scheduler sees them."""
 
 import argparse
 import json
+import sys
 import time
 from typing import Any
 
 import msgspec
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -15,6 +17,7 @@ from muster.cli.connection import add_connection, connected
 from muster.cli.errors import CommandError
 from muster.cli.follow import print_events
 from muster.cli.words import cards, plural, span
+from muster.decide.pauses import resuming
 
 EPILOG = """examples:
   muster get                          every job that waits or runs
@@ -22,9 +25,13 @@ EPILOG = """examples:
   muster get 20260102-1500-1f --watch follow a submission until it ends
   muster get nodes                    nodes and their cards
   muster get queues --json
+  muster get pauses                   what is paused, by whom and since when
+  muster get policy                   the policy in force, and what is wrong with its file
 """
 NODES = frozenset({"nodes", "node", "no"})
 QUEUES = frozenset({"queues", "queue", "q"})
+PAUSES = frozenset({"pauses", "pause"})
+POLICY = frozenset({"policy"})
 JOBS = frozenset({"jobs", "job", "gangs", "gang"})
 
 
@@ -32,12 +39,14 @@ def add(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
         "get",
-        help="jobs, nodes, queues",
+        help="jobs, nodes, queues, pauses, policy",
         description=__doc__,
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", nargs="?", default="jobs", help="jobs (default), nodes, queues, or a job's name")
+    parser.add_argument(
+        "what", nargs="?", default="jobs", help="jobs (default), nodes, queues, pauses, policy, or a job's name"
+    )
     parser.add_argument("name", nargs="?", default="", help="one node, domain, queue or job")
     parser.add_argument("--namespace", "-n", default="", help="only this namespace")
     parser.add_argument("--all", "-a", action="store_true", help="finished jobs too")
@@ -58,6 +67,10 @@ async def run(arguments: argparse.Namespace) -> int:
             return await _nodes(muster, arguments)
         if what in QUEUES:
             return await _queues(muster, arguments)
+        if what in PAUSES:
+            return await _pauses(muster, arguments)
+        if what in POLICY:
+            return await _policy(muster, arguments)
         wanted = arguments.name if what in JOBS else arguments.what
         return await _jobs(muster, arguments, wanted)
 
@@ -105,6 +118,33 @@ async def _nodes(muster: client.Muster, arguments: argparse.Namespace) -> int:
         )
         free = f"largest free blocks: {blocks}" if blocks else "no whole card is free"
         print(f"{cards(reply.used_cards)} of {cards(reply.total_cards)} cards used; {free}")
+    return 0
+
+
+async def _pauses(muster: client.Muster, arguments: argparse.Namespace) -> int:
+    reply = await muster.pauses()
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(reply)))
+        return 0
+    table = _table("PAUSED", "WHERE", "BY", "SINCE", "REASON", "ENDS WITH")
+    for one in reply.pauses:
+        since = span(time.time() - one.since) if one.since else "–"
+        table.add_row(one.act, one.queue or "everywhere", one.by, since, one.reason, resuming(one))
+    _show(table, "nothing is paused")
+    return 0
+
+
+async def _policy(muster: client.Muster, arguments: argparse.Namespace) -> int:
+    reply = await muster.policy()
+    if arguments.json:
+        print(json.dumps(msgspec.to_builtins(reply)))
+        return 0
+    print(yaml.safe_dump(reply.policy, sort_keys=False, allow_unicode=True), end="")
+    source = reply.source or "the defaults"
+    print(f"in force since {span(time.time() - reply.loaded_at)}, from {source}", file=sys.stderr)
+    if reply.problem:
+        print(f"the file as it is now is refused:\n{reply.problem}", file=sys.stderr)
+        return 1
     return 0
 
 

@@ -1,6 +1,7 @@
 """What a leading scheduler serves on the bus: questions, and proposals.
 
 muster.api.<tenant>.{explain,gangs,nodes,queues}   answered from the last snapshot
+muster.api.<tenant>.{pause,resume,pauses,policy}   for operators, see `operating`
 muster.propose.{preempt,withdraw}                  answered by a round of the leadership
 """
 
@@ -13,8 +14,10 @@ import msgspec
 from muster.bus import subjects
 from muster.bus.client import Bus, Question, Served
 from muster.bus.errors import RequestRefusedError
+from muster.bus.operating import PauseRequest, PausesRequest, PolicyRequest, ResumeRequest
 from muster.bus.proposals import PlanProposal, WithdrawProposal
 from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
+from muster.scheduler.operating import Operating
 from muster.scheduler.proposals import Proposals
 from muster.scheduler.queries import Queries, UnknownJobError
 
@@ -23,13 +26,17 @@ P = TypeVar("P", PlanProposal, WithdrawProposal)
 
 
 @contextlib.asynccontextmanager
-async def answering(bus: Bus, queries: Queries, proposals: Proposals) -> AsyncIterator[None]:
+async def answering(bus: Bus, queries: Queries, proposals: Proposals, operating: Operating) -> AsyncIterator[None]:
     """Serve while the context lasts; proposals that wait at its end are refused."""
     served = [
         await _serve(bus, "explain", ExplainRequest, queries.explain),
         await _serve(bus, "gangs", GangsRequest, queries.gangs),
         await _serve(bus, "nodes", NodesRequest, queries.nodes),
         await _serve(bus, "queues", QueuesRequest, queries.queues),
+        await bus.serve(subjects.api_filter("pause"), PauseRequest, operating.pause),
+        await bus.serve(subjects.api_filter("resume"), ResumeRequest, operating.resume),
+        await bus.serve(subjects.api_filter("pauses"), PausesRequest, operating.pauses),
+        await bus.serve(subjects.api_filter("policy"), PolicyRequest, operating.policy),
         await _serve_proposals(bus, "preempt", PlanProposal, proposals),
         await _serve_proposals(bus, "withdraw", WithdrawProposal, proposals),
     ]

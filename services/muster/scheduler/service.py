@@ -35,6 +35,7 @@ from muster.scheduler.book import Book, Deposed
 from muster.scheduler.journal import Journal
 from muster.scheduler.judging import refusal_in_thread
 from muster.scheduler.leading import Leadership
+from muster.scheduler.operating import Operating
 from muster.scheduler.proposals import Proposals
 from muster.scheduler.queries import Queries
 from muster.scheduler.reservations import Reservations
@@ -198,6 +199,13 @@ class Scheduler:
             refusal=refusal_in_thread,
             wake=self._wake,
         )
+        operating = Operating(
+            world=self._world,
+            book=self._book,
+            policies=self._context.policies,
+            wake=self._wake,
+            log=self._log,
+        )
         leadership = Leadership(
             world=self._world,
             state=self,
@@ -223,7 +231,7 @@ class Scheduler:
         self._telemetry.leader.set(1)
         guard = asyncio.create_task(self._guard_ledger())
         try:
-            async with answering(self._bus, self._queries, proposals):
+            async with answering(self._bus, self._queries, proposals, operating):
                 await leadership.run(transitions=lease.epoch)
         finally:
             guard.cancel()
