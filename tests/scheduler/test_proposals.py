@@ -11,6 +11,7 @@ from muster.decide.commitments import Kind, LedgerView, OpenEntry, nominations
 from muster.decide.memory import CoreMemory
 from muster.decide.pauses import CORE as PAUSES
 from muster.decide.pauses import value_of
+from muster.decide.scheduling import decide
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Nominated, Plan, Victim, Withdrawing
 from muster.model.nodes import Card, CardMode, Node
@@ -277,6 +278,7 @@ def as_it_is(stage):
         ),
         pytest.param(card_used_by_another, changed(), "unsound", "does not fit", id="the room is not freed"),
         pytest.param(as_it_is, changed(victims=(victim("s0"),)), "unsound", "below its minimum", id="too few leave"),
+        pytest.param(as_it_is, changed(victims=(victim("s0", LARGE),)), "unsound", "for itself", id="one of its own"),
         pytest.param(as_it_is, changed(victims=()), "unsound", "has victims", id="nobody leaves"),
         pytest.param(
             as_it_is, changed(victims=(victim("s0"), victim("s0"))), "unsound", "twice", id="a victim is named twice"
@@ -557,6 +559,28 @@ def test_a_place_of_a_pod_that_a_plan_evicts_does_not_hold():
     assert committing.still_holds(place, Upset(stage.world.take_news(), stage.view))
     stage.open(opened(OTHER, Kind.PLAN, victims=(victim("l0", LARGE, "n2"),)))
     assert not committing.still_holds(place, Upset(stage.world.take_news(), stage.view))
+
+
+def test_the_core_gives_the_room_that_a_plan_frees_to_its_gang_alone():
+    stage = Stage()
+    stage.open(OPEN_PLAN)
+    for name in ("third", "fourth"):
+        stage.group(GangKey(f"ns/{name}"), 1)
+        stage.put("pod", f"ns/{name}0", pod(f"{name}0", GangKey(f"ns/{name}"), priority=100))
+
+    def placed() -> dict[str, set[str]]:
+        memory = msgspec.structs.replace(CoreMemory(), nominations=nominations(stage.view))
+        decision = decide(stage.keeping.snapshot(stage.view), memory, NOW, POLICY)
+        places = [one for one in decision.instructions if isinstance(one, Place)]
+        return {one.gang: {slot.node for slot in one.slots} for one in places}
+
+    ((other, nodes),) = placed().items()
+    assert (other in {"ns/third", "ns/fourth"}, nodes) == (True, {"n2"})
+    stage.change(f"{other[3:]}0", node=NodeName("n2"), cards=slot("x", "n2", 1).cards, phase=Phase.RUNNING)
+    stage.put("pod", "ns/s0", None)
+    assert placed() == {}
+    stage.put("pod", "ns/s1", None)
+    assert placed() == {LARGE: {"n1"}}
 
 
 # --- what is said ----------------------------------------------------------------------------------------------------

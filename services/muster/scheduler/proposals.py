@@ -32,7 +32,7 @@ from muster.view.world import World
 ANSWER_SECONDS = 20.0
 """How long a proposal waits for its round."""
 MOST_WAITING = 64
-AT_ONCE = 4
+AT_ONCE = 2
 """Proposals of one round: judging must not hold up placing."""
 
 Refusal = Callable[[Standpoint, Plan], Awaitable[str]]
@@ -209,6 +209,8 @@ class Proposals:
         keys = [one.gang for one in plan.nominated]
         if not keys or keys[0] != plan.gang or len(set(keys)) < len(keys) or not plan.victims:
             raise Refused("unsound", "a plan has victims, and nominates room for its gang first and for each gang once")
+        if any(victim.gang == plan.gang for victim in plan.victims):
+            raise Refused("unsound", f"nobody of {plan.gang} leaves for itself")
         if plan.gang in view.open:
             raise Refused("open", f"{plan.gang} has an open entry: {view.open[plan.gang].kind.value}")
         gang = next((one for one in snapshot.gangs if one.key == plan.gang), None)
