@@ -140,6 +140,5 @@ def watched_kinds(policy: Policy) -> tuple[Watched, ...]:
             info=KINDS["poddisruptionbudgets.policy"],
             state_kind="pdb",
             project=project_budget,
-            ignore_version=True,
         ),
     )
