@@ -92,6 +92,10 @@ def test_a_bind_of_the_gang_consumes_its_plan():
     assert (view.plans(), view.victims(), nominations(view)) == ((), frozenset(), ())
 
 
+def test_a_bind_that_consumes_a_plan_comes_after_the_entries_before_it():
+    assert list(led(plan(), bind(OTHER, slot("o0")), bind(LARGE, slot("l0"))).open) == [OTHER, LARGE]
+
+
 def test_a_bind_of_another_gang_leaves_a_plan_as_it_is():
     before = led(plan())
     assert fold(before, Sequence(3), commit(bind(OTHER, slot("o0", "n2")))).open[LARGE] == before.open[LARGE]

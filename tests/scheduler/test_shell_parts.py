@@ -1,12 +1,15 @@
 """Deadlines, news of nodes, serial allocation, and what an error of the API server means."""
 
+import asyncio
+
 import msgspec
 import pytest
 
 from muster.bus.state import Change
 from muster.decide.commitments import Kind, Lingering, OpenEntry
 from muster.decide.settling import Steps
-from muster.fenced.executor import BUDGET_SECONDS, Outcome, _not_now
+from muster.fenced.actions import Actions
+from muster.fenced.executor import BUDGET_SECONDS, Outcome, Result, _not_now
 from muster.kube.errors import Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable, UnexpectedReply
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
@@ -171,3 +174,42 @@ def test_what_an_error_means(error, outcome, away):
 
 def test_an_eviction_that_a_budget_forbids_is_asked_for_seldom():
     assert _not_now(TooManyRequests("budget", disruption_budget=True)).retry_after == BUDGET_SECONDS
+
+
+class Quiet:
+    """A log that nobody reads."""
+
+    def warning(self, event, **fields):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("next_step", "away"),
+    [
+        pytest.param("nothing", True, id="until something else is heard of it"),
+        pytest.param("another answer", False, id="until another action is answered"),
+        pytest.param("entry closed", False, id="until its entry is closed, after which nothing would be asked again"),
+    ],
+)
+async def test_deadlines_stand_still_after_an_action_that_was_not_answered(next_step, away):
+    actions = Actions(concurrency=1, wake=lambda: None, clock=lambda: 0.0, log=Quiet())
+    key, other = (Sequence(5), PodUid("a")), (Sequence(6), PodUid("b"))
+
+    async def act(key, result):
+        async def action():
+            return result
+
+        actions.start("bind", key, action)
+        while actions.running(key):
+            await asyncio.sleep(0)
+
+    await act(key, Result(outcome=Outcome.AGAIN, retry_after=1.0, away=True))
+    assert actions.away
+    match next_step:
+        case "another answer":
+            await act(other, Result(outcome=Outcome.DONE))
+        case "entry closed":
+            actions.keep_only(frozenset({other[0]}))
+        case _:
+            actions.keep_only(frozenset({key[0]}))
+    assert actions.away is away

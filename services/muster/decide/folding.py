@@ -85,6 +85,8 @@ class _Folding:
                 self.leader, self.identity = sequence, entry.identity
             case Bind():
                 self._returned(commit, entry.gang)
+                # Open entries stand in the order of the LEDGER: of two that want a node to themselves the older comes first.
+                self.open.pop(entry.gang, None)
                 self.open[entry.gang] = OpenEntry(
                     sequence=sequence,
                     kind=Kind.BIND,

@@ -40,13 +40,17 @@ class Actions:
         self._done: dict[Key, float] = {}
         self._later: dict[Key, float] = {}
         self._refused: dict[Key, str] = {}
-        self.away = False
-        """The last answered action found the API server away; deadlines stand still meanwhile."""
+        self._away: Key | None = None
 
     @property
     def refused(self) -> dict[PodUid, str]:
         """Uids whose Binding under an open entry was refused for good, with the reason."""
         return {uid: message for (_, uid), message in self._refused.items()}
+
+    @property
+    def away(self) -> bool:
+        """The last answered action found the API server away, and is still wanted; deadlines stand still meanwhile."""
+        return self._away is not None
 
     @property
     def busy(self) -> int:
@@ -75,6 +79,8 @@ class Actions:
         for table in tables:
             for key in [key for key in table if key[0] not in sequences]:
                 del table[key]
+        if self._away is not None and self._away[0] not in sequences:
+            self._away = None
 
     def next_retry(self) -> float | None:
         """When the earliest delayed action may be tried again, by the clock; None when none waits."""
@@ -101,7 +107,7 @@ class Actions:
         now = self._clock()
         if self._observe is not None:
             self._observe(verb, result, now - began)
-        self.away = result.away
+        self._away = key if result.away else None
         if result.outcome is Outcome.AGAIN:
             self._later[key] = now + result.retry_after
         elif result.outcome is Outcome.REFUSED:
