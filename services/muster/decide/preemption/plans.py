@@ -3,6 +3,7 @@
     domains     each that could hold the gang if everything that may leave left, cheapest bound first (see `candidates`)
     rows        one kind of pod: nodes are cleared one after the other, the cheapest for what it gives first (see `clearing`)
     units       otherwise: units are added in the order of what they cost until the gang fits, in several orders
+    choices     of few units, every set of them that is cheaper than what was found (see `choices`)
     ──► every unit that is not needed is dropped again; the cheapest plan stays
 
 Nothing is proposed that was not placed whole in the trial. Cost: the highest priority that is hit first, then what donors fall
@@ -21,6 +22,7 @@ from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.greedy import Landed
 from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.candidates import Bounds, balanced, bounds_of, order_of
+from muster.decide.preemption.choices import choices
 from muster.decide.preemption.clearing import Clearing, weight
 from muster.decide.preemption.donors import Donors
 from muster.decide.preemption.judging import Judge
@@ -35,6 +37,9 @@ from muster.model.units import ONE_CARD, GangKey
 MOST_PLACES_TRIED = 24
 MOST_DOMAINS_TRIED = 6
 MOST_DOMAINS_SOLVED = 200
+MOST_CHOICES = 512
+FIRSTS_TRIED = 24
+FEW_UNITS = 240
 EVERY_STEP = 16
 LONG_PLAN = 64
 FEW_NODES = 4
@@ -99,8 +104,27 @@ class Planner:
         # The second case only where the first allows nothing: it asks for more, and gives less.
         for second in (False, True):
             self.donors.second = second
-            if best is None and (not second or any(one.gang.queue != self.ask.gang.queue for one in self.units)):
+            across = any(one.gang.queue != self.ask.gang.queue for one in self.units)
+            if best is None and (not second or across):
                 best = self._search(bounds, places)
+            if best is None and across:
+                best = self._first_of_donors(places)
+        return self._any_cheaper(best)
+
+    def _any_cheaper(self, best: Found | None) -> Found | None:
+        """Of few units, the cheapest set of all that suffices; otherwise what was found."""
+        few = choices(self.units, self.trial.room.fleet, MOST_CHOICES)
+        if few is None:
+            return best
+        priced = [(self.cost_of(some), number, some) for number, some in enumerate(few) if some]
+        for cost, _, some in sorted(priced, key=lambda one: one[:2]):
+            if best is not None and cost >= best.cost:
+                return best
+            if self.donors.allowances.refuses(some):
+                continue
+            landed = self.judge.landed(some)
+            if landed is not None and self.judge.proportionate(some, landed):
+                return Found(some, tuple(landed), cost)
         return best
 
     def _search(self, bounds: Bounds, places: Sequence[Place]) -> Found | None:
@@ -181,6 +205,18 @@ class Planner:
         found = self._plan(self._on(place))
         self.trial.only = None
         return found
+
+    def _first_of_donors(self, places: Sequence[Place]) -> Found | None:
+        """A donor gives only while it is above its share, so that whoever gives first may keep another from giving: others first."""
+        inside = np.logical_or.reduce([place.rows for place in places])
+        few = [unit for unit in self.units if inside[list(unit.rows)].any()]
+        firsts = list(dict.fromkeys(unit.gang.key for unit in few if unit.gang.queue != self.ask.gang.queue))
+        for first in firsts[: FIRSTS_TRIED if len(few) <= FEW_UNITS else 2]:
+            mine = [unit for unit in few if unit.gang.key == first]  # its surplus leaves before it ends, as ever
+            found = self._plan([*mine, *(unit for unit in few if unit.gang.key != first)])
+            if found is not None:
+                return found
+        return None
 
     # --- places ------------------------------------------------------------------------------------------------------
 
@@ -338,9 +374,10 @@ class Planner:
         landed = self.judge.landed(kept)
         if landed is None or not self.judge.proportionate(kept, landed):
             return None
-        return Found(tuple(kept), tuple(landed), self._cost(kept))
+        return Found(tuple(kept), tuple(landed), self.cost_of(kept))
 
-    def _cost(self, units: Sequence[Unit]) -> Price:
+    def cost_of(self, units: Sequence[Unit]) -> Price:
+        """What plans are compared by; see the module."""
         levels: dict[int, list[float]] = {}
         for unit in units:
             level = levels.setdefault(unit.gang.priority, [0, 0, 0, 0, 0, 0, 0.0])
@@ -350,8 +387,9 @@ class Planner:
             level[2] += unit.core
             level[3] += len(unit.members)
             level[4] += unit.charge.get("gpu", 0)
-            level[5] += self.tree.queues[unit.gang.queue].priority if other else 0
-            level[6] -= over_share(self.tree, unit.gang.queue, unit.charge) if other else 0.0
+            pods = len(unit.members) if other else 0
+            level[5] += pods * self.tree.queues[unit.gang.queue].priority
+            level[6] -= pods * over_share(self.tree, unit.gang.queue, unit.charge) if other else 0.0
         below = self._below_claim(units)
         return tuple(
             # What donors fall below their claims counts once, before what is lost.

@@ -82,7 +82,7 @@ def _proposed(
         if found is None:
             continue
         proposal = _proposal(world, ask, found, until)
-        if memory.tried.get(ask.gang.key) == digest_of(proposal.plan, snapshot):
+        if _led_nowhere(memory, proposal, snapshot):
             continue
         if limit := stopped(memory, found.units, now, policy):
             finding = finding or limit
@@ -90,13 +90,14 @@ def _proposed(
         return proposal
     for ask in turns if policy.actions.consolidate == "act" else ():
         moved = _moves(world, supply, ask, until)
-        if (
-            moved is not None
-            and not allowances.refuses(moved[1])
-            and memory.tried.get(ask.gang.key) != digest_of(moved[0].plan, snapshot)
-        ):
+        if moved is not None and not allowances.refuses(moved[1]) and not _led_nowhere(memory, moved[0], snapshot):
             return moved[0]
     return Proposal(finding=finding)
+
+
+def _led_nowhere(memory: CoreMemory, proposal: Proposal, snapshot: Snapshot) -> bool:
+    known = memory.tried.get(proposal.plan.gang) if proposal.plan is not None else None
+    return known is not None and known == digest_of(proposal.plan, snapshot)
 
 
 def _supply(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, kept: Kept) -> Supply:
