@@ -296,11 +296,11 @@ class Room:
 
     def _use_cards(self, rows: Ints, positions: Ints, uses: Sequence[CardUse]) -> None:
         fleet = self.fleet
+        memory, core = fleet.card_memory[rows, positions], fleet.card_core[rows, positions]
         whole = np.array([use.whole for use in uses], dtype=np.bool_)
-        memory = np.array([use.memory_mib for use in uses], dtype=np.int64)
-        core = np.array([use.core_percent for use in uses], dtype=np.int64)
-        memory = np.where(whole, fleet.card_memory[rows, positions], memory)
-        core = np.where(whole, fleet.card_core[rows, positions], core)
+        if not whole.all():
+            memory = np.where(whole, memory, np.array([use.memory_mib for use in uses], dtype=np.int64))
+            core = np.where(whole, core, np.array([use.core_percent for use in uses], dtype=np.int64))
         cards, at = np.unique(rows * fleet.width + positions, return_inverse=True)
         where = cards // fleet.width, cards % fleet.width
         self.card_memory[where] -= np.bincount(at, weights=memory).astype(np.int64)
@@ -407,7 +407,7 @@ class Room:
             for row, shape, cards in pods:
                 self.take(row, shape.request, cards, ports=shape.host_ports, kind=shape.kind)
             return
-        rows = np.unique(np.fromiter((pod.row for pod in pods), dtype=np.int64, count=len(pods)))
+        rows, times = np.unique([pod.row for pod in pods], return_counts=True)
         kinds = [(pod.shape.kind, pod.row, 1) for pod in pods if pod.shape.kind is not None]
         ported = [pod for pod in pods if pod.shape.host_ports]
         self._journal.append(
@@ -440,18 +440,23 @@ class Room:
                 uses += known
         for kind, row, number in kinds:
             self._stands(kind, row, number)
-        self._take_amounts(rows_of)
+        if len(rows_of) == 1:
+            self._take_amount(next(iter(rows_of)), rows, times)
+        else:
+            self._take_amounts(rows_of)
         if on:
             self._use_cards(np.asarray(on), np.asarray(positions), uses)
             self.whole_free[rows] = self._untouched(rows)
 
     def _take_amounts(self, rows_of: Mapping[Request, Sequence[int]]) -> None:
         for request, where in rows_of.items():
-            vector = self.fleet.vector(request)
-            if vector is None:
-                vector = self._known_part(request)
-            some, times = np.unique(np.asarray(where), return_counts=True)
-            self.free[some] -= times[:, None] * vector
+            self._take_amount(request, *np.unique(where, return_counts=True))
+
+    def _take_amount(self, request: Request, rows: Ints, times: Ints) -> None:
+        vector = self.fleet.vector(request)
+        if vector is None:
+            vector = self._known_part(request)
+        self.free[rows] -= times[:, None] * vector
 
     def _change(self, row: int, request: Request, cards: Sequence[CardUse], *, sign: int, kind: Kind | None) -> None:
         self._record(row, kind, -sign)
@@ -472,6 +477,8 @@ class Room:
         if cards[0].whole:
             # A pod's cards are all whole or all shared.
             known = [position_of[use.index] for use in cards if use.index in position_of]
+            if sign < 0 and len(known) == 1 and self._take_untouched(row, known[0]):
+                return
             where = known[0] if len(known) == 1 else np.array(known, dtype=np.int64)  # one is faster without an array
             self.card_memory[row, where] += sign * fleet.card_memory[row, where]
             self.card_core[row, where] += sign * fleet.card_core[row, where]
@@ -484,6 +491,16 @@ class Room:
                     self.card_core[row, position] += sign * use.core_percent
                     self.card_users[row, position] -= sign
         self._refresh(row)
+
+    def _take_untouched(self, row: int, position: int) -> bool:
+        """Take one untouched card whole; False, with nothing done, when it is not untouched."""
+        if self.card_users[row, position] or not self.fleet.card_usable[row, position]:
+            return False
+        self.card_memory[row, position] -= self.fleet.card_memory[row, position]
+        self.card_core[row, position] -= self.fleet.card_core[row, position]
+        self.card_users[row, position] = 1
+        self.whole_free[row] -= 1  # one untouched card less, one in use more: both bounds fall by one
+        return True
 
     def _refresh(self, row: int) -> None:
         used = self.card_users[row] > 0
