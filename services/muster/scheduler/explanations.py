@@ -122,11 +122,9 @@ def _priority(gang: Gang, world: World) -> str:
         return f"{gang.priority}: its PodGroup names the class {named}, which does not exist"
     if named:
         others = ", ".join(f"{name} ({value})" for name, value in sorted(own.items()) if name != named)
+        if not others and world.priority_classes[named].global_default:
+            return f"{gang.priority} (class {named}, which is the cluster's default)"
         return f"{gang.priority} (class {named} of its PodGroup{f'; its pods say {others}' if others else ''})"
-    for name in sorted(own):
-        known = world.priority_classes.get(name)
-        if known is not None and known.global_default:
-            return f"{gang.priority} (class {name}, the cluster's default: the job names none)"
     if own:
         return f"{gang.priority} (class {', '.join(sorted(own))} of its pods)"
     return f"{gang.priority} (no class)"

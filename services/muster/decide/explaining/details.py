@@ -73,10 +73,9 @@ def details_of(scene: Scene, gang: Gang, code: str, policy: Policy, now: float, 
     ask = ask_of(gang)
     if not ask.waiting or gang.queue not in scene.tree.queues:
         return Details()
-    entitled = _entitled(scene, ask, policy)
     if code not in ROOM or not scene.fleet.size:
-        return Details(entitled=entitled)
-    places = _Places(scene, ask)
+        return Details()
+    entitled, places = _entitled(scene, ask, policy), _Places(scene, ask)
     return Details(best_fit=places.best_fit(now, named), not_it=places.not_it(), entitled=entitled)
 
 
@@ -188,6 +187,17 @@ def _pods_of(role: RoleAsk, ask: Ask, *, alone: bool) -> int:
     return role.need or (min(ask.minimum or 1, len(role.waiting)) if alone else len(role.waiting))
 
 
+def _has_lower(scene: Scene, ask: Ask, policy: Policy) -> bool:
+    """Whether its own queue holds what may be preempted for it."""
+    if policy.actions.preempt != "act" or ask.gang.never_preempts:
+        return False
+    return any(
+        one.gang.queue == ask.gang.queue and one.gang.preemptible and one.gang.priority < ask.gang.priority
+        for ones in scene.holders.gangs.values()
+        for one in ones
+    )
+
+
 def _entitled(scene: Scene, ask: Ask, policy: Policy) -> str:
     """Whether the queue may have what is asked within its share, and what follows."""
     tree, queue = scene.tree, ask.gang.queue
@@ -200,7 +210,8 @@ def _entitled(scene: Scene, ask: Ask, policy: Policy) -> str:
             if used + asked > claim:
                 over = format_amount(resource, used + asked - claim)
                 whose = "it" if level == queue else level
-                return f"with this job {whose} would use {over} more than deserved: it waits until they are free"
+                lower = ", or jobs of lower priority in its queue leave" if _has_lower(scene, ask, policy) else ""
+                return f"with this job {whose} would use {over} more than deserved: it waits until there is room{lower}"
     actions = policy.actions
     acting = [name for name in ("preempt", "reclaim") if getattr(actions, name) == "act"]
     if ask.gang.never_preempts:

@@ -63,7 +63,9 @@ class Holders:
         if foreign:
             cards = sum(len(one.cards) or one.request.cards for one in foreign)
             parts.append(f"{count(len(foreign), 'pod')} of other schedulers ({count(cards, 'card')})")
-        return ", ".join(parts) or "pods that ask no card"
+        elif self.others.get(node) and not parts:
+            parts.append(f"{count(len(self.others[node]), 'pod')} of other schedulers")
+        return ", ".join(parts) or "nobody"
 
 
 def _queue_text(queue: QueueName, holders: Sequence[Holder], asker: Gang, now: float, named: Named) -> str:
