@@ -13,7 +13,7 @@ from muster import __version__
 from muster.cli.errors import CommandError
 
 COMMANDS = (
-    "up", "submit", "get", "explain", "cancel", "pause", "resume", "lint", "scenario", "dlq", "demo", "service",
+    "up", "submit", "get", "explain", "cancel", "pause", "resume", "policy", "lint", "scenario", "dlq", "demo", "service",
 )  # fmt: skip
 """Modules of this package, in the order of the help."""
 

@@ -7,15 +7,16 @@ text ─► nodes with their lines ─► walk beside the struct's types ─► 
 import difflib
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
 import yaml
 from msgspec import inspect
 
-DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|min|h|d)")
-SECONDS: Mapping[str, float] = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+from muster.model.durations import DurationError, parse_duration
+from muster.runtime.yaml_lines import YamlError
+
 MANY = 12
 """Known keys that a sentence lists at the most."""
 
@@ -39,19 +40,11 @@ class Checked(NamedTuple):
     lines: dict[str, int]
 
 
-class NotYamlError(ValueError):
-    """The text is no YAML; `line` says where, 0 when nobody knows."""
-
-    def __init__(self, message: str, *, line: int) -> None:
-        super().__init__(message)
-        self.line = line
-
-
 def check_text(text: str, kind: type[msgspec.Struct]) -> Checked:
     """Every difference between a YAML text and what a struct takes.
 
     Raises:
-        NotYamlError: the text cannot be read at all.
+        YamlError: the text cannot be read at all.
     """
     try:
         nodes = list(yaml.compose_all(text, yaml.SafeLoader))
@@ -59,9 +52,9 @@ def check_text(text: str, kind: type[msgspec.Struct]) -> Checked:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 0
-        raise NotYamlError(f"not YAML: {getattr(error, 'problem', None) or error}", line=line) from error
+        raise YamlError(f"not YAML: {getattr(error, 'problem', None) or error}", line=line) from error
     except ValueError as error:  # a date that is none, and the like
-        raise NotYamlError(f"not YAML: {error}", line=0) from error
+        raise YamlError(f"not YAML: {error}", line=0) from error
     walk = _Walk()
     if len(nodes) > 1:
         walk.add(nodes[1], "", "one document is expected, and here a second begins")
@@ -185,12 +178,15 @@ def _range(number: float, kind: inspect.IntType | inspect.FloatType) -> str:
 
 def _seconds(node: yaml.Node) -> str:
     """What a duration such as 5m is in seconds, and a number that was quoted or has an exponent without a point."""
-    matched = DURATION.fullmatch(str(node.value).strip()) if isinstance(node, yaml.ScalarNode) else None
-    if matched:
-        return f"; in seconds that is {float(matched[1]) * SECONDS[matched[2]]:g}"
+    if not isinstance(node, yaml.ScalarNode) or _is_null(node):
+        return ""
     try:
-        return f"; write {float(node.value):g}" if isinstance(node, yaml.ScalarNode) else ""
+        return f"; write {float(node.value):g}"
     except ValueError:
+        pass
+    try:
+        return f"; in seconds that is {parse_duration(str(node.value)):g}"
+    except DurationError:
         return ""
 
 

@@ -7,7 +7,8 @@ import msgspec
 
 from muster.decide.policy_sense import contradictions
 from muster.model.policy import Policy
-from muster.runtime.policy_check import FileProblem, NotYamlError, check_text
+from muster.runtime.policy_check import FileProblem, check_text
+from muster.runtime.yaml_lines import YamlError
 
 
 class PolicyError(ValueError):
@@ -33,7 +34,7 @@ def read_policy(text: str, *, source: str) -> tuple[Policy, dict[str, int]]:
     """
     try:
         checked = check_text(text, Policy)
-    except NotYamlError as error:
+    except YamlError as error:
         problem = FileProblem(line=error.line, field="", value="", message=str(error))
         raise PolicyError(source, (problem,)) from error
     if checked.problems:
