@@ -1,4 +1,4 @@
-"""Why gangs wait, as the scheduler last said on DECISIONS.
+"""Why gangs wait, and for whom their pods leave, as was last said on DECISIONS.
 
 Read from a little before now on; what was said earlier of a gang that still waits is asked for once, by its subject.
 A later decision of any kind about the gang (a bind, an undo) makes the reason void.
@@ -17,7 +17,7 @@ from muster.bus.ordered import Delivery, OrderedReader
 from muster.bus.streams import StreamName, stream_info
 from muster.bus.subjects import decision_subject
 from muster.decide.explaining.fixes import fixes_of
-from muster.decide.lifecycle.actions import Waiting
+from muster.decide.lifecycle.actions import Leaving, Waiting
 from muster.decide.reasons import CURED_BY_NODES, Reason
 from muster.model.units import Sequence
 
@@ -31,6 +31,9 @@ QUOTA = frozenset(
 )  # fmt: skip
 """Reasons of the queue, which more nodes would not cure."""
 VOIDING = frozenset({"bind", "undo", "preempt", "restart"})
+MAKE_LEAVE = frozenset({"preempt", "move"})
+WOULD = "WOULD_"
+"""Codes that begin so tell what an actor that only observes would do: nothing happens."""
 
 
 def waiting_from(decision: Decision) -> Waiting:
@@ -45,6 +48,13 @@ def waiting_from(decision: Decision) -> Waiting:
     )
 
 
+def leaving_from(decision: Decision) -> Leaving:
+    """For whom pods leave, as the lifecycle core takes it."""
+    room_for = str(decision.numbers.get("for") or "")
+    why = decision.message.partition(f" for {room_for}: ")[2]
+    return Leaving(room_for=room_for, cause=decision.code, message=why, at=decision.at)
+
+
 class Decisions:
     """See the module. `changed` hears of every gang about which something new was said."""
 
@@ -53,14 +63,20 @@ class Decisions:
         self._bus = bus
         self._changed = changed
         self._waiting: dict[str, Waiting] = {}
+        self._leaving: dict[str, Leaving] = {}
         self._asked: set[str] = set()
 
     def waiting(self, gang: str) -> Waiting | None:
         """Why this gang waits, None when nothing is said."""
         return self._waiting.get(gang)
 
+    def leaving(self, gang: str) -> Leaving | None:
+        """For whom pods of this gang leave or left, None when nothing is said."""
+        return self._leaving.get(gang)
+
     def forget(self, gang: str) -> None:
         """The gang is gone."""
+        self._leaving.pop(gang, None)
         self._waiting.pop(gang, None)
         self._asked.discard(gang)
 
@@ -104,8 +120,13 @@ class Decisions:
             self._bus.observer.warning("a decision cannot be read", subject=delivery.subject, error=str(error))
             return
         gang = decision.gang
-        if not gang:
+        if not gang or decision.code.startswith(WOULD):
             return
+        if decision.verb in MAKE_LEAVE:
+            self._leaving[gang] = leaving_from(decision)
+            self._changed(gang)
+        elif decision.verb == "bind":
+            self._leaving.pop(gang, None)
         if decision.verb == "pending":
             waiting = waiting_from(decision)
             if self._waiting.get(gang) != waiting:

@@ -47,6 +47,12 @@ class ControllerMetrics:
         self.status_events = Counter(
             "muster_status_events_total", "Steps told on STATUS.", ("state",), registry=registry
         )
+        self.progress = Counter(
+            "muster_progress_reports_total",
+            "Reports of running jobs, by what became of them (noted, no_news, refused, undecodable …).",
+            ("result",),
+            registry=registry,
+        )
         self.accepted_after = Histogram(
             "muster_submission_accept_seconds",
             "From the first look at a submission to its acceptance.",

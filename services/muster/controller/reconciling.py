@@ -19,7 +19,7 @@ from muster.controller.pacing import WorkList
 from muster.controller.telling import Teller
 from muster.controller.view import Target, View, gang_of_workload, group_for_pod
 from muster.decide.doubts import annotation_doubts
-from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS, Action, Tell
+from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS, Action, Leaving, Tell
 from muster.decide.lifecycle.gangs import (
     REWRITE_AFTER,
     Told,
@@ -28,7 +28,9 @@ from muster.decide.lifecycle.gangs import (
     reconcile_podgroup,
     with_doubts,
 )
+from muster.decide.lifecycle.leaving import leaving_of
 from muster.decide.lifecycle.podgroups import reconcile_batch_job, reconcile_pod
+from muster.decide.lifecycle.progress import last_checkpoint
 from muster.decide.lifecycle.queues import missing_queues, reconcile_queue
 from muster.decide.lifecycle.status import FINAL, Observed, observe
 from muster.decide.lifecycle.submission import SUBMISSION, TENANT
@@ -181,6 +183,7 @@ class Reconciler:
                 podgroup=group,
                 namespace=namespace,
                 waiting=self._decisions.waiting(gang),
+                leaving=self._leaving(gang, pods),
                 largest_card_mib=view.largest_card_mib,
             )
             actions = reconcile_vcjob(job, pods, around)
@@ -194,9 +197,20 @@ class Reconciler:
         tenant, submission_id = job.annotations[TENANT], job.annotations.get(SUBMISSION, "")
         if not submission_id or job.terminating:
             return
-        observed = observe(job, pods, self._decisions.waiting(gang_of_workload(job)))
+        gang = gang_of_workload(job)
+        group = self._view.podgroups.get(gang)
+        observed = observe(
+            job,
+            pods,
+            self._decisions.waiting(gang),
+            leaving=self._leaving(gang, pods),
+            checkpoint_at=last_checkpoint(group.annotations) if group is not None else 0.0,
+        )
         async with self._teller.lock(tenant, submission_id):
             await self._teller.tell(tenant, submission_id, observed, job=job.key)
+
+    def _leaving(self, gang: str, pods: list[Pod]) -> Leaving | None:
+        return leaving_of(pods, self._decisions.leaving(gang), now=time.time())
 
     async def _tell_end(self, job: Workload) -> None:
         """The job is gone: it ended as it last stood, or somebody took it away."""

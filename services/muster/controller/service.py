@@ -3,6 +3,7 @@
 STATE ─────► View ─► WorkList ─► workers ─► Kubernetes, STATUS
 DECISIONS ─► Decisions ─┘
 JOBS ──────► Submitter ─► SUBMISSIONS, Kubernetes, STATUS          (the leader only)
+PROGRESS ──► ProgressReader ─► checkpoints on PodGroups            (the leader only)
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from muster.controller.decisions import Decisions
 from muster.controller.executing import Executor
 from muster.controller.metrics import ControllerMetrics
 from muster.controller.pacing import WorkList
+from muster.controller.progress import ProgressReader
 from muster.controller.reconciling import Reconciler
 from muster.controller.submitting import Submitter
 from muster.controller.telling import Teller
@@ -192,7 +194,10 @@ class Controller:
         self._work_list.add(self._view.everything())
         queue = WorkQueue(self._bus, self._submitter.handle)
         workers = [self._reconciler.work() for _ in range(WORKERS)]
-        await run_together(*workers, queue.run(self._context.policy.tenants), self._keep_house())
+        progress = ProgressReader(
+            self._bus, view=self._view, executor=self._executor, metrics=self._metrics, log=self._context.log
+        )
+        await run_together(*workers, queue.run(self._context.policy.tenants), progress.run(), self._keep_house())
 
     async def _keep_house(self) -> None:
         """Queues that must exist, streams that must exist, and submissions whose job vanished."""

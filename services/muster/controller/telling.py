@@ -20,7 +20,7 @@ from muster.bus.statuses import Statuses
 from muster.bus.streams import StreamName
 from muster.bus.subjects import STATUS_ALL
 from muster.controller.metrics import ControllerMetrics
-from muster.decide.lifecycle.status import FINAL, Observed, Step, advance
+from muster.decide.lifecycle.status import FINAL, TOLD, Observed, Step, advance
 
 FETCHED = 500
 FETCH_SECONDS = 2.0
@@ -166,4 +166,5 @@ def _step(event: StatusEvent | None) -> Step | None:
         position=event.position,
         retries=retries if isinstance(retries, int) else 0,
         preempted=bool(event.details.get("preempted")),
+        told={name: value for name, value in event.details.items() if name in TOLD},
     )

@@ -82,6 +82,11 @@ class Actions:
         if self._away is not None and self._away[0] not in sequences:
             self._away = None
 
+    def hurry(self, sequences: frozenset[Sequence]) -> None:
+        """What kept actions of these entries from being carried out has changed: they need not wait any more."""
+        for key in [key for key in self._later if key[0] in sequences]:
+            del self._later[key]
+
     def next_retry(self) -> float | None:
         """When the earliest delayed action may be tried again, by the clock; None when none waits."""
         waiting = [at for at in (*self._later.values(), *self._done.values()) if at > self._clock()]

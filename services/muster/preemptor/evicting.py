@@ -68,6 +68,8 @@ class Evictor:
         """Since when budgets forbid evictions of a plan, by the monotonic clock."""
         self._refused: dict[Sequence, str] = {}
         """What the API server said of an eviction that it will never do."""
+        self._budgets: dict[str, int] = {}
+        """What each budget allowed at the last look."""
 
     async def stop(self) -> None:
         """Cancel what is under way: whoever comes next finds it in the LEDGER."""
@@ -117,6 +119,10 @@ class Evictor:
         self._blocked = {sequence: since for sequence, since in self._blocked.items() if sequence in opened}
         self._refused = {sequence: why for sequence, why in self._refused.items() if sequence in opened}
         self._telling.keep_only(opened)
+        budgets = {key: budget.allowed for key, budget in self._world.budgets.items()}
+        if budgets != self._budgets:
+            self._budgets = budgets
+            self._actions.hurry(frozenset(self._blocked))
 
     # --- acting ------------------------------------------------------------------------------------------------------
 

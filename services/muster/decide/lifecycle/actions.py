@@ -85,6 +85,22 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """More nodes could help; False as well where something else is missing."""
 
 
+class Leaving(msgspec.Struct, frozen=True, kw_only=True):
+    """Pods of a job leave, or left, to make room for another."""
+
+    room_for: str
+    """The gang that gets it, ``namespace/name``."""
+    cause: str = ""
+    """``preempt``, ``reclaim``, ``backfill`` or ``consolidate``; '' when only the warning on the pods is known."""
+    message: str = ""
+    evict_at: float = 0.0
+    """Unix seconds: they are evicted then; 0 when no warning was seen."""
+    warned: int = 0
+    """Pods that carry a warning now."""
+    at: float = 0.0
+    """When it was decided."""
+
+
 def merge_difference(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     """The JSON merge patch that turns `old` into `new`; empty when they are equal. Lists are replaced whole."""
     patch: dict[str, Any] = {key: None for key in old if key not in new}

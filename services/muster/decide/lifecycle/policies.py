@@ -17,6 +17,8 @@ class Happening(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     retries: int = 0
     """Under which retry of the job the pod was made: one that was answered already is older than the job's count."""
+    preempted: bool = False
+    """It left for another job, by a plan of ours."""
 
 
 def chosen_action(spec: JobSpec, happening: Happening) -> str | None:

@@ -1,7 +1,7 @@
 """A submission's life as its owner is told it: numbered steps, each once, in order.
 
     Accepted ─► Queued ─► Scheduled ─► Running ─► Succeeded | Failed
-                  ▲            │           │
+                  ▲            │           │ (told again with reason Preempting: it is asked to leave)
                   │            └─ Preempted ─► (Queued) ─► Scheduled ─► Resumed ─► …
                   └─ restarted by a policy     Cancelled and Rejected end it at any point
 
@@ -9,16 +9,18 @@
 last step only, so that after a restart the number goes on where the stream stands.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
 
-from muster.decide.lifecycle.actions import Waiting
+from muster.decide.lifecycle.actions import Leaving, Waiting
 from muster.decide.lifecycle.gangs import tally
 from muster.decide.lifecycle.jobspec import SpecError, read_spec
 from muster.decide.lifecycle.podgroups import MinimumError, minimum_of
 from muster.decide.lifecycle.vcjob import standing_of
+from muster.decide.reasons import count
+from muster.decide.warnings import format_moment
 from muster.model.pods import Pod
 from muster.model.workloads import Workload
 
@@ -27,6 +29,9 @@ State = Literal[
 ]
 FINAL: frozenset[State] = frozenset({"Rejected", "Succeeded", "Failed", "Cancelled"})
 HAD_ROOM: frozenset[State] = frozenset({"Scheduled", "Running", "Resumed"})
+PREEMPTING = "Preempting"
+"""Reason of a step that tells a running job to write a checkpoint: details say until when, and for whom."""
+LEFT = "Preempted"
 REPEAT_AFTER = 10.0
 """Seconds between two Queued steps that differ in position alone."""
 
@@ -40,6 +45,10 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     position: int = 0
     retries: int = 0
     """Restarts that the job itself caused; a loss of room without a new one is a preemption."""
+    leaving: Leaving | None = None
+    """Its pods are asked to leave; of a job that waits: for whom they left."""
+    checkpoint_at: float = 0.0
+    """When its last checkpoint was complete, Unix seconds; 0 when none is known."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +63,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 0
     preempted: bool = False
     """Room was lost and Resumed has not been told yet."""
+    told: dict[str, Any] = {}
+    """For the owner: ``evict_at``, ``for``, ``checkpoint_at``, where they are known."""
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the next `advance` needs of this step, as it travels."""
-        details: dict[str, Any] = {}
+        """What the next `advance` needs of this step, as it travels, and what the owner is told."""
+        details: dict[str, Any] = dict(self.told)
         if self.retries:
             details["retries"] = self.retries
         if self.preempted:
@@ -66,11 +77,22 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return details
 
 
-def observe(job: Workload, pods: Sequence[Pod], waiting: Waiting | None) -> Observed:
-    """Where a job stands, from itself and its pods."""
-    if job.kind == "vcjob":
-        return _observe_vcjob(job, pods, waiting)
-    return _observe_batch_job(job, pods, waiting)
+TOLD = frozenset({"evict_at", "for", "checkpoint_at"})
+"""Details that are the owner's."""
+
+
+def observe(
+    job: Workload,
+    pods: Sequence[Pod],
+    waiting: Waiting | None,
+    *,
+    leaving: Leaving | None = None,
+    checkpoint_at: float = 0.0,
+) -> Observed:
+    """Where a job stands, from itself and its pods, why it waits or leaves, and its last checkpoint."""
+    observe_kind = _observe_vcjob if job.kind == "vcjob" else _observe_batch_job
+    observed = observe_kind(job, pods, waiting)
+    return msgspec.structs.replace(observed, leaving=leaving, checkpoint_at=checkpoint_at)
 
 
 def _observe_vcjob(job: Workload, pods: Sequence[Pod], waiting: Waiting | None) -> Observed:
@@ -129,7 +151,9 @@ def advance(last: Step | None, observed: Observed, *, now: float) -> tuple[Step,
     """The steps from the last one told to what is observed; () when there is nothing new to tell."""
     steps: list[Step] = []
 
-    def tell(state: State, *, preempted: bool = False, told: Observed | None = None) -> None:
+    def tell(
+        state: State, *, preempted: bool = False, told: Observed | None = None, details: dict[str, Any] | None = None
+    ) -> None:
         before = steps[-1] if steps else last
         steps.append(
             Step(
@@ -141,6 +165,7 @@ def advance(last: Step | None, observed: Observed, *, now: float) -> tuple[Step,
                 position=told.position if told is not None else 0,
                 retries=observed.retries,
                 preempted=preempted,
+                told=details or {},
             )
         )
 
@@ -163,7 +188,7 @@ def advance(last: Step | None, observed: Observed, *, now: float) -> tuple[Step,
         return tuple(steps)
     if target == "Queued":
         if state in HAD_ROOM and observed.retries <= here.retries:
-            tell("Preempted", preempted=True, told=observed)
+            tell("Preempted", preempted=True, told=_left(here, observed), details=_facts(here, observed))
         elif state in HAD_ROOM or state == "Accepted" or _worth_telling(here, observed, now=now):
             tell("Queued", preempted=preempted, told=observed)
         return tuple(steps)
@@ -174,10 +199,65 @@ def advance(last: Step | None, observed: Observed, *, now: float) -> tuple[Step,
         tell("Scheduled", preempted=preempted)
         state = "Scheduled"
     if target in {"Running", "Succeeded"} and state == "Scheduled":
-        tell("Resumed" if preempted else "Running")
+        tell("Resumed" if preempted else "Running", details=_checkpoint(observed) if preempted else None)
     if target == "Succeeded":
         tell("Succeeded", told=observed)
+    elif not steps and state in HAD_ROOM:
+        _tell_warning(here, observed, tell)
     return tuple(steps)
+
+
+def _tell_warning(here: Step, observed: Observed, tell: Callable[..., None]) -> None:
+    """A job that has its room is asked to leave, or not any more: its state is told again."""
+    state: State = "Scheduled" if here.state == "Scheduled" else "Running"
+    leaving = observed.leaving
+    if leaving is None or not leaving.warned:
+        if here.reason == PREEMPTING:
+            tell(state, preempted=here.preempted)
+        return
+    facts = _facts(here, observed)
+    if here.reason == PREEMPTING and (here.told.get("for"), here.told.get("evict_at")) == (
+        facts.get("for"),
+        facts.get("evict_at"),
+    ):
+        return
+    why = f" ({leaving.message})" if leaving.message else ""
+    message = (
+        f"{count(leaving.warned, 'pod')} of it may stay until {format_moment(leaving.evict_at)},"
+        f" then {leaving.room_for} gets the room{why}; write a checkpoint"
+    )
+    tell(
+        state,
+        preempted=here.preempted,
+        told=Observed(state=state, reason=PREEMPTING, message=message, retries=observed.retries),
+        details=facts,
+    )
+
+
+def _left(here: Step, observed: Observed) -> Observed:
+    """A job whose room was lost, with the plan that took it where one did."""
+    leaving = observed.leaving
+    room_for = leaving.room_for if leaving is not None else str(here.told.get("for") or "")
+    if not room_for:
+        return observed
+    why = f": {leaving.message}" if leaving is not None and leaving.message else ""
+    return msgspec.structs.replace(observed, reason=LEFT, message=f"its pods left for {room_for}{why}", position=0)
+
+
+def _facts(here: Step, observed: Observed) -> dict[str, Any]:
+    leaving = observed.leaving
+    facts = _checkpoint(observed)
+    room_for = leaving.room_for if leaving is not None else here.told.get("for")
+    evict_at = (leaving.evict_at if leaving is not None else 0.0) or here.told.get("evict_at")
+    if room_for:
+        facts["for"] = room_for
+    if room_for and evict_at:
+        facts["evict_at"] = evict_at
+    return facts
+
+
+def _checkpoint(observed: Observed) -> dict[str, Any]:
+    return {"checkpoint_at": observed.checkpoint_at} if observed.checkpoint_at else {}
 
 
 def _worth_telling(last: Step, observed: Observed, *, now: float) -> bool:

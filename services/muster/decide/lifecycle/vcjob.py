@@ -22,6 +22,7 @@ from muster.decide.lifecycle.actions import (
     PODS,
     VCJOBS,
     Action,
+    Leaving,
     Patch,
     Remove,
     Tell,
@@ -39,6 +40,7 @@ from muster.decide.lifecycle.jobspec import (
     read_spec,
     scheduler_of,
 )
+from muster.decide.lifecycle.leaving import is_preempted
 from muster.decide.lifecycle.policies import RESTARTS_PODS, Happening, chosen_action
 from muster.decide.lifecycle.queues import queue_of
 from muster.decide.lifecycle.vcjob_objects import (
@@ -51,6 +53,7 @@ from muster.decide.lifecycle.vcjob_objects import (
     service_of,
 )
 from muster.decide.reasons import Reason
+from muster.decide.timing import LAST_CHECKPOINT
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
 from muster.model.units import QueueName
@@ -92,6 +95,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     podgroup: PodGroup | None = None
     namespace: Namespace | None = None
     waiting: Waiting | None = None
+    leaving: Leaving | None = None
+    """For whom its pods leave, or left a while ago."""
     largest_card_mib: int = 0
 
 
@@ -152,7 +157,7 @@ def _live(
     spec = checked.spec
     current = [pod for pod in own if _marked(pod, JOB_VERSION) == standing.version]
     counts, tasks = count_pods(own, standing.version)
-    happening = _happening(job, spec, current, standing)
+    happening = _happening(job, spec, current, standing, preempted=around.leaving is not None)
     if happening is not None:
         action, cause = happening
         if action in RESTARTS_PODS:
@@ -161,10 +166,11 @@ def _live(
             tasks = {name: phases for name, phases in tasks.items() if name != cause.task}
         else:
             restart = action == "RestartJob"
+            # The job did nothing wrong when it had to leave for another one: that costs it no retry.
             following = Standing(
                 phase=ON_ACTION[action],
                 version=standing.version + restart,
-                retries=standing.retries + restart,
+                retries=standing.retries + (restart and not cause.preempted),
             )
         return (
             _tell(job, reason=action, message=cause.message, warning=True),
@@ -175,7 +181,7 @@ def _live(
         )  # fmt: skip
     queue = queue_of(spec.queue, job.annotations, around.namespace, policy=around.policy)
     actions: list[Action] = [*_podgroup(job, spec, queue, around)]
-    missing = _missing_pods(job, spec, own, standing, queue=queue, policy=around.policy)
+    missing = _missing_pods(job, spec, own, standing, queue=queue, around=around)
     if missing and not own:
         actions += [_tell(job, reason="CardsRewritten", message=f"{n.field}: {n.message}") for n in checked.notes]
     if missing and "svc" in spec.plugins:
@@ -297,19 +303,27 @@ def count_pods(own: Iterable[Pod], version: int) -> tuple[dict[str, int], dict[s
 
 
 def _happening(
-    job: Workload, spec: JobSpec, current: Sequence[Pod], standing: Standing
+    job: Workload, spec: JobSpec, current: Sequence[Pod], standing: Standing, *, preempted: bool
 ) -> tuple[str, Happening] | None:
-    """The first policy that answers something that happened to a pod of this start, if any."""
+    """The first policy that answers something that happened to a pod of this start, if any.
+
+    `preempted`: pods left for another job lately. One that left so is made anew by itself: policies that replace pods, and
+    count a retry for it, are not asked.
+    """
     if not any(task.policies for task in spec.tasks) and not spec.policies:
         return None
-    for happening in _happenings(job, spec, current, standing):
+    for happening in _happenings(job, spec, current, standing, preempted=preempted):
         action = chosen_action(spec, happening)
+        if action in RESTARTS_PODS and happening.preempted:
+            continue
         if action is not None and not (action in RESTARTS_PODS and happening.retries < standing.retries):
             return action, happening
     return None
 
 
-def _happenings(job: Workload, spec: JobSpec, current: Sequence[Pod], standing: Standing) -> Iterable[Happening]:
+def _happenings(
+    job: Workload, spec: JobSpec, current: Sequence[Pod], standing: Standing, *, preempted: bool
+) -> Iterable[Happening]:
     told = job.status.get("taskStatusCount") or {}
     for task in spec.tasks:
         members = {pod.name: pod for pod in current if pod.role == task.name}
@@ -320,7 +334,13 @@ def _happenings(job: Workload, spec: JobSpec, current: Sequence[Pod], standing: 
                 continue
             retries = _marked(pod, JOB_RETRY)
             if pod.terminating and pod.phase is not Phase.SUCCEEDED:
-                yield Happening(event="PodEvicted", task=task.name, message=f"pod {name} was evicted", retries=retries)
+                yield Happening(
+                    event="PodEvicted",
+                    task=task.name,
+                    message=f"pod {name} was evicted",
+                    retries=retries,
+                    preempted=is_preempted(pod),
+                )
             elif pod.phase is Phase.FAILED:
                 code = f" with exit code {pod.exit_code}" if pod.exit_code is not None else ""
                 because = f": {pod.reason}" if pod.reason else ""
@@ -336,7 +356,11 @@ def _happenings(job: Workload, spec: JobSpec, current: Sequence[Pod], standing: 
         gone = [name for name in expected if name not in members]
         if standing.phase == "Running" and gone and counted == task.replicas:
             yield Happening(
-                event="PodEvicted", task=task.name, message=f"pod {gone[0]} is gone", retries=standing.retries
+                event="PodEvicted",
+                task=task.name,
+                message=f"pod {gone[0]} is gone",
+                retries=standing.retries,
+                preempted=preempted,
             )
         done = [name for name in expected if name in members and members[name].phase is Phase.SUCCEEDED]
         if expected and len(done) == len(expected):
@@ -373,11 +397,22 @@ def _podgroup(job: Workload, spec: JobSpec, queue: QueueName, around: Surroundin
 
 
 def _missing_pods(
-    job: Workload, spec: JobSpec, own: Sequence[Pod], standing: Standing, *, queue: QueueName, policy: Policy
+    job: Workload, spec: JobSpec, own: Sequence[Pod], standing: Standing, *, queue: QueueName, around: Surroundings
 ) -> list[Action]:
+    checkpoint = around.podgroup.annotations.get(LAST_CHECKPOINT, "") if around.podgroup is not None else ""
     there = {pod.name for pod in own}
     return [
-        pod_of(job, spec, task, index, version=standing.version, retries=standing.retries, queue=queue, policy=policy)
+        pod_of(
+            job,
+            spec,
+            task,
+            index,
+            version=standing.version,
+            retries=standing.retries,
+            queue=queue,
+            policy=around.policy,
+            checkpoint=checkpoint,
+        )
         for task in spec.tasks
         if _may_start(spec, task, own)
         for index in range(task.replicas)
@@ -421,7 +456,7 @@ def _replaced(spec: JobSpec, task: Task, members: Sequence[Pod], standing: Stand
     causes = []
     whole_task = False
     for pod in older:
-        if not pod.terminating and pod.phase is not Phase.FAILED:
+        if (not pod.terminating and pod.phase is not Phase.FAILED) or is_preempted(pod):
             continue
         event = "PodEvicted" if pod.terminating else "PodFailed"
         happened = Happening(event=event, task=task.name, exit_code=pod.exit_code, message="")

@@ -10,6 +10,7 @@ from typing import Any
 
 from muster.decide.lifecycle.actions import PODGROUPS, PODS, SERVICES, VCJOBS, Create
 from muster.decide.lifecycle.jobspec import JobSpec, Task, pod_name, scheduler_of
+from muster.decide.timing import LAST_CHECKPOINT
 from muster.model.policy import Policy
 from muster.model.units import QueueName
 from muster.model.workloads import Workload
@@ -110,8 +111,12 @@ def pod_of(
     retries: int,
     queue: QueueName,
     policy: Policy,
+    checkpoint: str = "",
 ) -> Create:
-    """Pod number `index` of a task. `version` and `retries` mark which start of the job it belongs to."""
+    """Pod number `index` of a task. `version` and `retries` mark which start of the job it belongs to.
+
+    `checkpoint`: when the job's last one was complete, so that the pod knows from where to go on.
+    """
     template = task.template
     metadata: Mapping[str, Any] = template.get("metadata") or {}
     name = pod_name(job.name, task.name, index)
@@ -127,6 +132,7 @@ def pod_of(
     annotations = {
         **{name: job.annotations[name] for name in PASSED_ON if name in job.annotations},
         **(metadata.get("annotations") or {}),
+        **({LAST_CHECKPOINT: checkpoint} if checkpoint else {}),
         GROUP_NAME: group_name(job),
         JOB_NAME: job.name,
         JOB_VERSION: str(version),

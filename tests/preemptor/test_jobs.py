@@ -1,0 +1,95 @@
+"""A submitted job that has to leave for another one: warned, given time for a checkpoint, evicted, resumed; over the whole line."""
+
+import asyncio
+import contextlib
+import time
+
+from muster.client import Muster
+from muster.model.policy import Policy, Preemption
+from tests.line import Line
+from tests.nats_fixtures import eventually
+from tests.preemptor.seen import watched
+
+SERVICES = ("watcher", "controller", "scheduler", "preemptor")
+RUN_SECONDS = "simulator.muster.dev/run-seconds"
+
+
+def job(name: str, *, replicas: int, priority: str, run_seconds: float | None = None, **spec):
+    marks = {RUN_SECONDS: f"{run_seconds:g}"} if run_seconds is not None else {}
+    container = {"name": "c", "image": "registry.example.com/x:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    template = {"metadata": {"annotations": marks}, "spec": {"restartPolicy": "Never", "containers": [container]}}
+    return {
+        "apiVersion": "batch.volcano.sh/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "schedulerName": "muster",
+            "minAvailable": replicas,
+            "queue": "default",
+            "priorityClassName": priority,
+            "tasks": [{"name": "worker", "replicas": replicas, "template": template}],
+            **spec,
+        },
+    }
+
+
+async def follow(line, submitted, events):
+    async for event in submitted.follow():
+        events.append(event)
+
+
+async def test_a_preempted_job_is_warned_keeps_its_checkpoint_loses_no_retry_and_resumes(nats_server):
+    policy = Policy(preemption=Preemption(grace=3.0))
+    async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy=policy) as line, watched(line) as seen:
+        await line.create_priority("urgent", 1000)
+        await line.create_priority("low", 1)
+        policies = [{"event": "PodEvicted", "action": "RestartJob"}]
+        low = await line.client.submit(
+            id="low", manifest=job("low", replicas=2, priority="low", policies=policies, maxRetry=1)
+        )
+        events = []
+        following = asyncio.create_task(follow(line, low, events))
+        running = await eventually(lambda: next((one for one in events if one.state == "Running"), None))
+        urgent = await line.client.submit(
+            id="urgent", manifest=job("urgent", replicas=1, priority="urgent", run_seconds=20)
+        )
+        warning = await eventually(lambda: next((one for one in events if one.reason == "Preempting"), None))
+        evict_at = warning.details["evict_at"]
+        written = int(time.time())
+        await line.client.progress(running.job, step=7, checkpoint_at=written)
+        await eventually(lambda: any(one.state == "Resumed" for one in events))
+        assert (await urgent.wait()).state == "Succeeded"
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        names = [(one.state, one.reason) for one in events]
+        assert names.index(("Running", "Preempting")) < names.index(("Preempted", "Preempted"))
+        left = next(one for one in events if one.state == "Preempted")
+        resumed = next(one for one in events if one.state == "Resumed")
+        assert "urgent" in left.details["for"]
+        assert left.details["evict_at"] == evict_at
+        assert left.details["checkpoint_at"] == resumed.details["checkpoint_at"] == written
+        assert [one.number for one in events] == list(range(1, len(events) + 1))
+        namespace, _, name = running.job.partition("/")
+        found = await line.writer.get_document("jobs.batch.volcano.sh", namespace, name)
+        assert "retryCount" not in found["status"]
+        pods = [moments for name, moments in seen.pods.items() if "low" in name]
+        assert all("muster.dev/last-checkpoint" in moments[-1].annotations for moments in pods)
+        assert len(seen.ledger.plans) == 1
+        assert not line.sim.kubelets.violations
+
+
+async def test_a_report_about_anothers_job_is_dropped(nats_server):
+    async with Line(nats_server.url, cluster="1x8", services=("watcher", "controller")) as line:
+        low = await line.client.submit(id="low", manifest=job("low", replicas=1, priority=""))
+        accepted = await anext(low.follow())
+        await Muster(line.bus, tenant="stranger").progress(accepted.job, step=1, checkpoint_at=1000.0)
+        metrics = line.contexts["controller"].metrics
+        await eventually(
+            lambda: (
+                metrics.get_sample_value("muster_progress_reports_total", {"result": "refused"})
+                or metrics.get_sample_value("muster_progress_reports_total", {"result": "unknown"})
+            )
+        )
+        groups = await line.writer.list("podgroups.scheduling.volcano.sh", "default")
+        assert all("muster.dev/last-checkpoint" not in group.metadata.annotations for group in groups)
