@@ -73,15 +73,14 @@ class Judge:
         rest = [unit for unit in units if not any(one is unit for one in spare)]
         if self.landed(rest) is not None:
             return rest
-        # The quick look saw room that no placement can use: one after the other then.
-        kept = list(units)
+        # The quick look saw room that no placement can use, or that the law does not allow: one after the other then.
         for unit in order:
-            if unit.key in needed or not any(one is unit for one in kept) or _leaves_with_core(unit, kept):
+            if unit.key in needed or _leaves_with_core(unit, units):
                 continue
-            rest = [one for one in kept if one is not unit]
+            rest = [one for one in units if one is not unit]
             if self.landed(rest) is not None:
-                kept = rest
-        return kept
+                return self.without_spare(rest, [one for one in order if one is not unit])
+        return list(units)
 
     def _looks_spare(self, units: Sequence[Unit], order: Sequence[Unit]) -> tuple[list[Unit], set[object]]:
         """Units that may all stay together by the quick test, and keys of those that may not even stay alone."""

@@ -1,7 +1,8 @@
 """Consolidation: jobs that leave one node, and are placed again in the same plan, so that a gang fits.
 
-Only preemptible jobs not above the gang's priority move; each is re-placed whole; the gang uses one node that moved jobs were
-on, so that a plan clears a single node and stays small; and no more card time moves than `MOST_MOVED` per card gained.
+Only preemptible jobs not above the gang's priority move, and of other queues only for a gang that stays within its queue's
+claim; each is re-placed whole; the gang uses one node that moved jobs were on, so that a plan clears a single node and stays
+small; and no more card time moves than `MOST_MOVED` per card gained.
 """
 
 from collections.abc import Sequence
@@ -11,8 +12,11 @@ import msgspec
 
 from muster.decide.asks import Ask, ask_of
 from muster.decide.placement.greedy import Landed
+from muster.decide.preemption.allowances import Allowances
+from muster.decide.preemption.law import within_claim
 from muster.decide.preemption.trial import Trial
 from muster.decide.preemption.victims import Unit, unit_of
+from muster.decide.shares import Amounts
 from muster.model.gangs import Gang, MemberState
 from muster.model.units import ONE_CARD
 
@@ -28,7 +32,7 @@ class Move(NamedTuple):
     landed: tuple[Landed, ...]
 
 
-def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang]) -> Move | None:
+def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang], allowances: Allowances) -> Move | None:
     """The smallest set of moves from one node that makes room for the gang, or None. ``gangs``: those that may leave."""
     fleet = trial.room.fleet
     movable = [
@@ -36,6 +40,7 @@ def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang]) -> Move | None:
         for gang in gangs
         if gang.key != ask.gang.key and gang.preemptible and gang.priority <= ask.gang.priority
     ]
+    movable = [unit for unit in movable if not allowances.refuses([unit])]
     movable.sort(key=lambda unit: (unit.charge.get("gpu", 0), len(unit.members), unit.key))
     by_row: dict[int, list[Unit]] = {}
     for unit in movable:
@@ -47,7 +52,7 @@ def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang]) -> Move | None:
         for unit in by_row[row][:MOST_JOBS_ON_A_NODE]:
             chosen.append(unit)
             move = _try(trial, ask, chosen)
-            if move is not None:
+            if move is not None and not allowances.refuses(move.units):
                 if best is None or _moved(move.units) < _moved(best.units):
                     best = move
                 break
@@ -79,13 +84,25 @@ def _try(trial: Trial, ask: Ask, units: Sequence[Unit]) -> Move | None:
         else:
             rows = {row for unit in units for row in unit.rows} & {one.row for one in landed}
             gained = charge.get("gpu", 0) or ONE_CARD
-            if len(rows) == 1 and {one.row for one in landed} == rows and _moved(units) <= MOST_MOVED * gained:
+            small = len(rows) == 1 and {one.row for one in landed} == rows and _moved(units) <= MOST_MOVED * gained
+            if small and _may_move_others(trial, ask, units, charge):
                 move = Move(tuple(units), tuple(replaced), tuple(landed))
         for queue, amounts in charged:
             trial.tree.charge(queue, amounts, -1)
         trial.tree.charge(ask.gang.queue, charge, -1)
     trial.put_back(units, mark)
     return move
+
+
+def _may_move_others(trial: Trial, ask: Ask, units: Sequence[Unit], charge: Amounts) -> bool:
+    """Whether the gang stays within its queue's claim, where jobs of other queues move for it. It is charged already."""
+    others = {unit.gang.queue for unit in units} - {ask.gang.queue}
+    if not others:
+        return True
+    trial.tree.charge(ask.gang.queue, charge, -1)
+    within = within_claim(trial.tree, ask, charge, others, charge)
+    trial.tree.charge(ask.gang.queue, charge)
+    return within
 
 
 def _again(unit: Unit) -> Ask:

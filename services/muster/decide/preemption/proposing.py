@@ -89,7 +89,7 @@ def _proposed(
             continue
         return proposal
     for ask in turns if policy.actions.consolidate == "act" else ():
-        moved = _moves(world, supply, ask, until)
+        moved = _moves(world, supply, ask, until, allowances)
         if moved is not None and not allowances.refuses(moved[1]) and not _led_nowhere(memory, moved[0], snapshot):
             return moved[0]
     return Proposal(finding=finding)
@@ -144,8 +144,11 @@ def _proposal(world: World, ask: Ask, found: Found, until: float) -> Proposal:
     return Proposal(plan=evict, nominations=(hold,), uids=((ask.gang.key, ask.gang.uid),))
 
 
-def _moves(world: World, supply: Supply, ask: Ask, until: float) -> tuple[Proposal, tuple[Unit, ...]] | None:
-    move = consolidation(world.trial, ask, [gang for gang in world.gangs.values() if supply.of(gang)])
+def _moves(
+    world: World, supply: Supply, ask: Ask, until: float, allowances: Allowances
+) -> tuple[Proposal, tuple[Unit, ...]] | None:
+    movable = [gang for gang in world.gangs.values() if supply.of(gang)]
+    move = consolidation(world.trial, ask, movable, allowances)
     if move is None:
         return None
     fleet = world.fleet
