@@ -1,6 +1,11 @@
-"""Random clusters with running and waiting jobs: whatever happens, it settles, and nothing that must never happen does."""
+"""Random clusters with running and waiting jobs: whatever happens, it settles, and nothing that must never happen does.
 
-from collections import defaultdict
+MUSTER_EXAMPLES=5000 looks at so many clusters instead of a few; a failure prints how to draw the same one again.
+"""
+
+import os
+from collections import Counter, defaultdict
+from fractions import Fraction
 
 import msgspec
 from hypothesis import given, settings
@@ -9,12 +14,17 @@ from hypothesis import strategies as st
 from muster.decide.memory import CoreMemory
 from muster.decide.placement.validate import validate
 from muster.decide.preemption import propose
+from muster.decide.room import Room
 from muster.decide.scheduling import decide
+from muster.decide.shares import tree_of
 from muster.model.gangs import MemberState
 from muster.model.instructions import Pending, Place
 from muster.scenarios.check import check
 from muster.scenarios.format import Scenario
 from muster.scenarios.runner import MOST_ROUNDS, Runner, build, run
+from tests.decide.test_preemption_properties import optimum
+
+EXAMPLES = int(os.environ.get("MUSTER_EXAMPLES", "0"))
 
 KINDS = [
     {"gpu": 1},
@@ -95,7 +105,7 @@ class Watched(Runner):
         self.snapshot = msgspec.structs.replace(self.snapshot, gangs=(*self.snapshot.gangs, *self.later))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=EXAMPLES or 80, deadline=None)
 @given(scenarios())
 def test_two_waves_of_jobs_settle_with_every_card_and_gang_whole(drawn):
     scenario, first_wave = drawn
@@ -109,9 +119,50 @@ def test_two_waves_of_jobs_settle_with_every_card_and_gang_whole(drawn):
     assert not any(reason.code == "PLAN_REJECTED" for reason in outcome.reasons.values())
     nonpreemptible = {gang.key for gang in outcome.snapshot.gangs if not gang.preemptible}
     assert not {f"scenario/{one.job}" for one in outcome.evictions} & nonpreemptible
+    for wave in (first, outcome):
+        assert_nobody_leaves_for_whom_they_made_leave(wave)
+        assert_usage_is_recounted_and_below_capability(wave.snapshot)
+    for key, _, least in optimum(outcome.snapshot, runner.policy, runner.now):
+        assert least is None, f"{key} waits though a plan is proven and lawful"
 
 
-@settings(max_examples=60, deadline=None)
+def assert_nobody_leaves_for_whom_they_made_leave(outcome):
+    """No ping-pong: within one wave nobody gets back by eviction what was taken for somebody, and nobody is hit over and over."""
+    pairs = {(one.job, one.made_room_for) for one in outcome.evictions if one.cause != "consolidate"}
+    assert not {(other, job) for job, other in pairs} & pairs
+    times = Counter((one.job, one.pod, one.made_room_for) for one in outcome.evictions)
+    assert not times or max(times.values()) == 1
+
+
+def assert_usage_is_recounted_and_below_capability(state):
+    """What queues use, counted from the members alone, is what the core charges; and no queue is above its capability."""
+    parents = {one.name: one.parent for one in state.queues}
+    sizes = {(one.name, card.index): card.memory_mib for one in state.nodes for card in one.cards}
+    used = {name: defaultdict(Fraction) for name in parents}
+    for gang in state.gangs:
+        requests = {role.name: role.shape.request for role in gang.roles}
+        for member in gang.members:
+            if member.node is None or member.state not in {MemberState.BOUND, MemberState.LEAVING}:
+                continue
+            asked = requests[member.role]
+            amounts = {"cpu": asked.cpu, "memory": asked.memory, "gpu": asked.cards * 1_000_000}
+            for use in member.cards if asked.share is not None else ():
+                memory = -(-use.memory_mib * 1_000_000 // sizes[member.node, use.index])
+                amounts["gpu"] += max(memory, use.core_percent * 10_000)
+            name = gang.queue
+            while name is not None:
+                for resource, amount in amounts.items():
+                    used[name][resource] += amount
+                name = parents[name]
+    tree = tree_of(state, Room.of(state))
+    for one in state.queues:
+        for resource in ("cpu", "memory", "gpu"):
+            assert tree.usage[one.name].get(resource, 0) == used[one.name][resource]
+            limit = one.capability.get(resource)
+            assert limit is None or used[one.name][resource] <= limit
+
+
+@settings(max_examples=EXAMPLES or 60, deadline=None)
 @given(scenarios())
 def test_a_plan_is_proven_needs_every_victim_and_never_breaks_a_gang(drawn):
     scenario, first_wave = drawn
@@ -147,7 +198,7 @@ def test_a_plan_is_proven_needs_every_victim_and_never_breaks_a_gang(drawn):
             assert gang.complete or not left, "a victim is whole or gone"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=EXAMPLES or 30, deadline=None)
 @given(scenarios())
 def test_a_run_is_the_same_twice(drawn):
     scenario, _ = drawn

@@ -7,6 +7,7 @@ import itertools
 
 import msgspec
 
+from muster.model.budgets import Budget
 from muster.model.gangs import Gang, Member, MemberState, Role, Timing
 from muster.model.nodes import Card, CardMode, Node, Taint
 from muster.model.pods import CardUse, Request, Shape, Share, Toleration, TopologyWish
@@ -73,6 +74,25 @@ def build(scenario: Scenario) -> Snapshot:
         gangs=gangs,
         topology_levels=scenario.topology_levels,
     )
+
+
+def budgets_now(scenario: Scenario, snapshot: Snapshot) -> tuple[Budget, ...]:
+    """The budgets of running jobs that name one, as an API server would have counted them by now."""
+    gangs = {gang.key: gang for gang in snapshot.gangs}
+    budgets = []
+    for job in sorted(scenario.running, key=lambda one: one.job):
+        if job.may_lose is None:
+            continue
+        stands = sorted(
+            member.uid
+            for member in gangs[GangKey(f"{NAMESPACE}/{job.job}")].members
+            if member.state is MemberState.BOUND
+        )
+        away = max(0, sum(task.replicas for task in job.tasks) - len(stands))
+        budgets.append(
+            Budget(namespace=NAMESPACE, name=job.job, allowed=max(0, job.may_lose - away), pods=tuple(stands))
+        )
+    return tuple(budgets)
 
 
 def _node(form: NodeForm) -> Node:

@@ -136,6 +136,8 @@ class JobForm(Strict, frozen=True):
     """A pending job is there only from this second of the question on."""
     runs: Seconds = 0
     """It ends well so many seconds after it started (a running job: after the beginning); 0: it does not end."""
+    may_lose: Annotated[int, Meta(ge=0)] | None = None
+    """A PodDisruptionBudget: so many of its pods may be away at once."""
     leaves_in: Seconds = 0
     """So long its pods are still there once they are asked to leave."""
     started: Seconds = 0

@@ -84,6 +84,9 @@ def _time_problems(scenario: Scenario) -> list[str]:
         for job in scenario.pending
         if job.started or job.last_checkpoint
     ]
+    problems += [
+        f"job {job.job}: it waits, so may_lose says nothing" for job in scenario.pending if job.may_lose is not None
+    ]
     return problems
 
 

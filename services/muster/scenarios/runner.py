@@ -20,7 +20,7 @@ from muster.model.pods import CardUse
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, PodUid
-from muster.scenarios.building import NAMESPACE, START, build, scenario_policy
+from muster.scenarios.building import NAMESPACE, START, budgets_now, build, scenario_policy
 from muster.scenarios.format import Scenario
 
 MOST_ROUNDS = 60
@@ -146,6 +146,9 @@ class Runner:
         self.snapshot = msgspec.structs.replace(self.snapshot, gangs=tuple(gangs))
 
     def _round(self, now: float) -> list[str]:
+        if any(job.may_lose is not None for job in self.scenario.running):
+            budgets = budgets_now(self.scenario, self.snapshot)
+            self.snapshot = msgspec.structs.replace(self.snapshot, budgets=budgets)
         decision = self.decide(self.snapshot, self.memory, now, self.policy)
         self.memory = decision.memory
         plan: tuple[Evict, ...] = ()
