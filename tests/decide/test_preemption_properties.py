@@ -116,13 +116,14 @@ def rebuilt(unit, fleet):
     return unit_of(unit.gang, unit.members, fleet, core=unit.core)._replace(lost=unit.lost, restarts=unit.restarts)
 
 
-def optimum(state, memory=None):
+def optimum(state, policy=POLICY, now=NOW):
     """For each gang that needs a plan: the planner's cost, the least cost of any choice; None where there is none."""
-    memory = memory or CoreMemory()
+    memory = CoreMemory()
     start = start_of(state)
-    world = world_of(start, state, memory, NOW, POLICY)
-    protection = Protection(world.fleet, memory=memory, now=NOW, policy=POLICY, named=world.named)
-    supply = Supply(state.gangs, fleet=world.fleet, protection=protection, restarts={}, busy=world.busy, now=NOW)
+    world = world_of(start, state, memory, now, policy)
+    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
+    supply = Supply(state.gangs, fleet=world.fleet, protection=protection, restarts={}, busy=world.busy, now=now)
+    most = policy.preemption.moved_per_gained
     allowances = Allowances(state.budgets, world.named)
     for ask in world.asks.values():
         if world.settled.fits(ask, ()) is not None:
@@ -130,13 +131,14 @@ def optimum(state, memory=None):
         units = supply.for_ask(ask, world.tree, preempt=True, reclaim=True)
         if not units or len(units) > MOST_UNITS:
             continue
-        planner = Planner(world.trial, start.empty, ask, units, allowances=allowances)
+        planner = Planner(world.trial, start.empty, ask, units, allowances=allowances, moved_per_gained=most)
         found = planner.best()
-        judge = Judge(world.trial, ask)
+        judge = Judge(world.trial, ask, moved_per_gained=most)
         least = None
         for some in choices(units):
             one = [rebuilt(unit, world.fleet) for unit in some]
-            if one and not allowances.refuses(one) and judge.landed(one) is not None:
+            landed = judge.landed(one) if one and not allowances.refuses(one) else None
+            if landed is not None and judge.proportionate(one, landed):
                 cost = planner.cost_of(one)
                 least = cost if least is None or cost < least else least
         yield ask.gang.key, found.cost if found is not None else None, least
