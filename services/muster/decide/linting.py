@@ -12,12 +12,14 @@ from muster.decide.known_fields import container_problems, resource_problems, un
 from muster.decide.lifecycle.forms import Metadata, Template, form_problem
 from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec, without_nulls
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
+from muster.decide.linting_queues import limits_in_order
 from muster.decide.projection.groups import limits_of
 from muster.decide.spelling import meant
 from muster.decide.timing import timing_problems
 from muster.model.policy import Policy
 from muster.model.quantity import QuantityError, to_units
-from muster.model.units import ONE_CARD
+from muster.model.units import QueueName
+from muster.model.workloads import Queue
 
 Finding = Problem | Note
 
@@ -219,19 +221,16 @@ def _minimum(document: Mapping[str, Any]) -> Iterable[Finding]:
 def _queue(document: Mapping[str, Any]) -> Iterable[Finding]:
     spec = document.get("spec") or {}
     try:
-        capability, deserved = limits_of(spec.get("capability")), limits_of(spec.get("deserved"))
+        queue = Queue(
+            name=QueueName(""),
+            guarantee=limits_of((spec.get("guarantee") or {}).get("resource")),
+            deserved=limits_of(spec.get("deserved")),
+            capability=limits_of(spec.get("capability")),
+        )
     except QuantityError as error:
         yield Problem(field="spec", value="", message=str(error))
         return
-    for name, amount in deserved.amounts.items():
-        limit = capability.get(name)
-        if limit is not None and limit < amount:
-            scale = ONE_CARD if name.endswith("gpu") else 1
-            yield Problem(
-                field=f"spec.capability.{name}",
-                value=f"{limit / scale:g}",
-                message=f"capability {limit / scale:g} is below deserved {amount / scale:g}: it could never be used",
-            )
+    yield from limits_in_order(queue)
 
 
 def _short(value: Any) -> str:
