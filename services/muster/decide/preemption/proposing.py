@@ -77,9 +77,15 @@ def _proposed(
     allowances = Allowances(snapshot.budgets, world.named)
     until = now + policy.timeouts.start
     finding = ""
+    hopeless: set[object] = set()
+    """What gangs ask that had no plan: those who ask the same have none either."""
     for ask in turns:
+        asked = _asked(ask)
+        if asked in hopeless:
+            continue
         found = _evictions(world, start, supply, ask, policy, allowances=allowances)
         if found is None:
+            hopeless.add(asked)
             continue
         proposal = _proposal(world, ask, found, until)
         if _led_nowhere(memory, proposal, snapshot):
@@ -121,7 +127,24 @@ def _turns(world: World) -> list[Ask]:
     turns = sorted((ask for ask in asks if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
     while (turn := line.next()) is not None:
         turns.append(turn)
-    return [ask for ask in turns if not ask.gang.never_preempts and world.settled.fits(ask, ()) is None]
+    fits: dict[object, bool] = {}
+    needy = []
+    for ask in turns:
+        if ask.gang.never_preempts:
+            continue
+        asked = _asked(ask)
+        if asked not in fits:
+            fits[asked] = world.settled.fits(ask, ()) is not None
+        if not fits[asked]:
+            needy.append(ask)
+    return needy
+
+
+def _asked(ask: Ask) -> object:
+    """What a gang asks and may take: equal for gangs of which the same is true; a gang that stands in part is like no other."""
+    gang = ask.gang
+    roles = tuple((role.shape, role.need, len(role.waiting), role.topology, role.whole) for role in ask.roles)
+    return gang.queue, gang.priority, gang.topology, ask.need, roles, gang.key if ask.standing else ""
 
 
 def _evictions(
