@@ -9,33 +9,47 @@ With the same pods waiting, clusters that differ in node names alone get plans t
 ports, and which pods stand on a node as far as only terms between pods tell.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+import numpy.typing as npt
 
 from muster.decide.fleet import Fleet, Ints
 from muster.decide.room import Room
+
+ODD = 0x5851F42D4C957F2D
+STEP = 0x14057B7EF767814F
+"""Odd numbers without a pattern in their bits (multipliers of linear congruential generators)."""
 
 
 def canonical_ranks(room: Room) -> Ints:
     """The place of every row in that order, as the room is now."""
     fleet = room.fleet
-    cards = [
-        fleet.card_usable,
-        fleet.card_memory,
-        fleet.card_index,
-        fleet.link_group,
-        room.card_memory,
-        room.card_core,
-        room.card_users,
-    ]
-    numbers = np.concatenate(
-        [fleet.total, room.free, fleet.allocatable_cards[:, None], room.whole_free[:, None], *cards], axis=1
-    ).astype(np.int64)
-    # One number for each state (wrapping multiplication by powers of an odd number): by chance shared, then the name decides.
-    states = numbers @ np.cumprod(np.full(numbers.shape[1], 0x5851F42D4C957F2D, dtype=np.int64))
+    now = [room.free, room.whole_free[:, None], room.card_memory, room.card_core, room.card_users]
+    states = _offered(fleet) + _state(now, first=0)
     order = np.lexsort((states, _kinds(fleet), _labels(fleet)))
     ranks = np.empty(fleet.size, dtype=np.int64)
     ranks[order] = np.arange(fleet.size)
     return ranks
+
+
+def _state(numbers: Sequence[npt.NDArray[np.generic]], *, first: int) -> Ints:
+    """One number for each row of these (wrapping sums of odd multiples): by chance shared, then the name decides."""
+    state = np.zeros(len(numbers[0]), dtype=np.int64)
+    for number, columns in enumerate(numbers):
+        places = np.arange(columns.shape[1], dtype=np.int64) + 1000 * (first + number)
+        state += columns.astype(np.int64) @ (places * STEP * ODD | 1)
+    return state
+
+
+def _offered(fleet: Fleet) -> Ints:
+    found = fleet.memo.get("canonical offers")
+    if found is None:
+        cards = [fleet.card_usable, fleet.card_memory, fleet.card_index, fleet.link_group]
+        offers = _state([fleet.total, fleet.allocatable_cards[:, None], *cards], first=100)
+        found = fleet.memo["canonical offers"] = offers
+    assert isinstance(found, np.ndarray)
+    return found
 
 
 def _kinds(fleet: Fleet) -> Ints:
