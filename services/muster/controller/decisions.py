@@ -52,7 +52,14 @@ def leaving_from(decision: Decision) -> Leaving:
     """For whom pods leave, as the lifecycle core takes it."""
     room_for = str(decision.numbers.get("for") or "")
     why = decision.message.partition(f" for {room_for}: ")[2]
-    return Leaving(room_for=room_for, cause=decision.code, message=why, at=decision.at)
+    pods = decision.numbers.get("pods")
+    return Leaving(
+        room_for=room_for,
+        cause=decision.code,
+        message=why,
+        pods=pods if isinstance(pods, int) else 0,
+        at=decision.at,
+    )
 
 
 class Decisions:

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import io
 import json
+import re
 import statistics
 import time
 from importlib.resources import files
@@ -22,10 +23,12 @@ from muster.bus.errors import BusError, UnsuitableServerError
 from muster.bus.messages import StatusEvent
 from muster.cli.connection import add_json
 from muster.cli.demo.story import SCENES, Scene
-from muster.cli.demo.view import Palette, allocation, render
+from muster.cli.demo.view import Palette, allocation, render, short, shortened
+from muster.cli.demo.workload import Workloads
 from muster.cli.errors import BAD_INPUT, CommandError
 from muster.cli.stack import Stack, StackError, find_address
 from muster.cli.up import interrupted
+from muster.decide.lifecycle.status import PREEMPTING
 from muster.kube.config import connect as connect_kube
 from muster.kube.decoding import KINDS
 from muster.kube.errors import AlreadyExists
@@ -105,7 +108,11 @@ async def _play_and_report(stack: Stack, console: Console, *, as_json: bool, pic
     await apply_objects(stack.kubeconfig)
     seen = [Seen(scene=scene) for scene in SCENES]
     samples: list[float] = []
-    async with client.connect(stack.nats.url) as muster:
+    async with (
+        client.connect(stack.nats.url) as muster,
+        await connect_kube(kubeconfig=stack.kubeconfig, user_agent="muster-demo") as kube,
+    ):
+        training = asyncio.create_task(Workloads(writer=Writer(kube), muster=muster).run())
         followers = [asyncio.create_task(_play(muster, item)) for item in seen]
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
@@ -117,9 +124,9 @@ async def _play_and_report(stack: Stack, console: Console, *, as_json: bool, pic
         except TimeoutError:
             console.print(f"[red]not finished after {LIMIT_SECONDS:g} s; logs are in {stack.state_dir / 'logs'}[/red]")
         finally:
-            for follower in followers:
+            for follower in (*followers, training):
                 follower.cancel()
-            await asyncio.gather(*followers, return_exceptions=True)
+            await asyncio.gather(*followers, training, return_exceptions=True)
     return _report(seen, samples, console, as_json=as_json)
 
 
@@ -162,9 +169,9 @@ async def _watch(
     *,
     live: bool,
 ) -> RenderableType | None:
-    """Show the story until every submission has ended; returns the view when most cards were in use and a gang waited."""
+    """Show the story until every submission has ended; returns the view when most cards were in use and a gang waited, best with another leaving."""
     palette = Palette()
-    fullest: tuple[float, RenderableType] | None = None
+    fullest: tuple[tuple[bool, float], RenderableType] | None = None
     began = time.monotonic()
     told = 0
     with Live(console=console, auto_refresh=False, transient=False) if live else contextlib.nullcontext() as screen:
@@ -176,10 +183,12 @@ async def _watch(
                 continue
             samples.append(allocation(nodes))
             news = _news(seen)
-            view = render(nodes=nodes, gangs=gangs, palette=palette, news=news, began=began)
+            leaving = _asked_to_leave(seen)
+            view = render(nodes=nodes, gangs=gangs, palette=palette, news=news, began=began, leaving=leaving)
             waits = any(row.state == "Waiting" and row.message for row in gangs)
-            if waits and (fullest is None or allocation(nodes) > fullest[0]):
-                fullest = (allocation(nodes), view)
+            fullness = (bool(leaving), allocation(nodes))
+            if waits and (fullest is None or fullness > fullest[0]):
+                fullest = (fullness, view)
             if screen is not None:
                 screen.update(view, refresh=True)
             else:
@@ -196,6 +205,17 @@ def save_picture(view: RenderableType, path: Path) -> None:
     recorder.save_svg(str(path), title="./dev demo")
 
 
+def _asked_to_leave(seen: list[Seen]) -> dict[str, str]:
+    """What is said to jobs that are asked to leave now, by job."""
+    last = [item.events[-1] for item in seen if item.events]
+    return {event.job: _clock(event.message) for event in last if event.reason == PREEMPTING}
+
+
+def _clock(text: str) -> str:
+    """A sentence without what stands in brackets, without dates, and with short names: the view is about now."""
+    return shortened(re.sub(r"\d{4}-\d\d-\d\dT(\d\d:\d\d:\d\d)Z", r"\1", re.sub(r" \(.*\)", "", text)))
+
+
 def _news(seen: list[Seen]) -> list[str]:
     events = sorted(
         ((event.at, item.scene, event) for item in seen for event in item.events), key=lambda entry: entry[0]
@@ -203,7 +223,7 @@ def _news(seen: list[Seen]) -> list[str]:
     lines = []
     for at, scene, event in events:
         clock = time.strftime("%H:%M:%S", time.localtime(at))
-        said = event.message or event.reason or (scene.text if event.state == "Accepted" else "")
+        said = _clock(event.message) or event.reason or (scene.text if event.state == "Accepted" else "")
         lines.append(f"{clock}  {scene.id:<10} {event.state:<10} {said.rpartition('resources.')[2]}"[:110])
     return lines
 
@@ -222,25 +242,59 @@ def summary(seen: list[Seen], samples: list[float]) -> dict[str, Any]:
         for event in item.events
         if event.state == "Queued" and event.message
     }
+    preempted = {item.scene.id: left for item in seen if (left := _left(item)) is not None}
     return {
         "submitted": sum(bool(item.submitted) for item in seen),
         "states": states,
         "started_after": waits,
         "waited_with_reason": queued,
+        "preempted": preempted,
         "allocation_mean": round(statistics.fmean(samples), 3) if samples else 0.0,
         "allocation_peak": round(max(samples, default=0.0), 3),
     }
 
 
+def _left(item: Seen) -> dict[str, Any] | None:
+    """How a job that had to leave fared: for whom, how long it was warned before, and when it resumed; times in seconds."""
+    left = next((event for event in item.events if event.state == "Preempted"), None)
+    if left is None:
+        return None
+    warned = next((event for event in item.events if event.reason == PREEMPTING), None)
+    resumed = next((event for event in item.events if event.state == "Resumed"), None)
+    checkpoint = left.details.get("checkpoint_at")
+    return {
+        "for": short(str(left.details.get("for", ""))),
+        "warned_before": round(left.at - warned.at, 2) if warned is not None else None,
+        "checkpoint_before": round(left.at - checkpoint, 2) if checkpoint else None,
+        "resumed_after": round(resumed.at - left.at, 2) if resumed is not None else None,
+    }
+
+
+def _what_happened(result: dict[str, Any], name: str) -> str:
+    """Why a job waited, or how it had to leave."""
+    left = result["preempted"].get(name)
+    if left is None:
+        return str(result["waited_with_reason"].get(name, ""))
+    kept = (
+        f"checkpoint {left['checkpoint_before']:.0f} s old"
+        if left["checkpoint_before"] is not None
+        else "no checkpoint"
+    )
+    warned = f"warned {left['warned_before']:.0f} s before, " if left["warned_before"] is not None else ""
+    resumed = f"; resumed after {left['resumed_after']:.0f} s" if left["resumed_after"] is not None else ""
+    return f"left for {left['for']} ({warned}{kept}){resumed}"
+
+
 def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json: bool) -> int:
     result = summary(seen, samples)
     wanted = {item.scene.id: _expected(item.scene) for item in seen}
-    good = result["states"] == wanted
+    leavers = {item.scene.id for item in seen if item.scene.leaves}
+    good = result["states"] == wanted and _as_told(result["preempted"], leavers)
     if as_json:
         print(json.dumps({**result, "as_expected": good}))
         return 0 if good else 1
     table = Table(title="what happened", box=None, pad_edge=False, title_justify="left", header_style="bold")
-    for name in ("JOB", "WHAT", "STARTED AFTER", "END", "WAITED BECAUSE"):
+    for name in ("JOB", "WHAT", "STARTED AFTER", "END", "WHY IT WAITED, OR LEFT"):
         table.add_column(name)
     for item in seen:
         after = result["started_after"].get(item.scene.id)
@@ -249,7 +303,7 @@ def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json
             item.scene.text,
             f"{after:.1f} s" if after is not None else "–",
             result["states"][item.scene.id],
-            result["waited_with_reason"].get(item.scene.id, ""),
+            _what_happened(result, item.scene.id),
         )
     console.print()
     console.print(table)
@@ -258,6 +312,7 @@ def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json
     )
     if not good:
         differing = [name for name, state in result["states"].items() if state != wanted[name]]
+        differing += sorted(leavers ^ {name for name, left in result["preempted"].items() if left["resumed_after"]})
         console.print(f"[red]not as expected: {', '.join(differing)}[/red]")
         return 1
     console.print("\nnext:  ./dev demo --serve           keep it up and try the commands below in another terminal")
@@ -265,6 +320,14 @@ def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json
     console.print("       ./dev run muster submit --gpus 8 --replicas 2 --image registry.example.com/x:1 -- train")
     console.print("       ./dev run muster explain JOB")
     return 0
+
+
+def _as_told(preempted: dict[str, Any], leavers: set[str]) -> bool:
+    """Exactly those left who had to, each warned, with a checkpoint, and resumed."""
+    return preempted.keys() == leavers and all(
+        left["warned_before"] and left["checkpoint_before"] is not None and left["resumed_after"]
+        for left in preempted.values()
+    )
 
 
 def _expected(scene: Scene) -> str:

@@ -1,4 +1,5 @@
-"""What the demo submits, and when: a cluster that fills up, a gang that has to wait, shares of cards, a cancelled job.
+"""What the demo submits, and when: a cluster that fills up, a gang that has to wait, one that has to leave for another and
+comes back, shares of cards, a cancelled job.
 
 Every job is an ordinary submission over NATS. `run_seconds` only tells the simulated kubelets how long its pods live.
 """
@@ -18,6 +19,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     manifest: dict[str, Any]
     cancel_at: float | None = None
+    leaves: bool = False
+    """It has to leave for another job, and resumes."""
 
 
 def volcano_job(
@@ -31,8 +34,10 @@ def volcano_job(
     priority: str = "usual",
     topology: str = "",
     selector: dict[str, str] | None = None,
+    grace: str = "",
 ) -> dict[str, Any]:
     """A Job of batch.volcano.sh with one task, as people write it."""
+    wishes = {"muster.dev/topology-required": topology, "muster.dev/preemption-grace": grace}
     marks = {RUN_SECONDS: f"{run_seconds:g}"} if run_seconds is not None else {}
     pod: dict[str, Any] = {
         "restartPolicy": "Never",
@@ -47,7 +52,7 @@ def volcano_job(
         "kind": "Job",
         "metadata": {
             "name": name,
-            "annotations": {"muster.dev/topology-required": topology} if topology else {},
+            "annotations": {wish: value for wish, value in wishes.items() if value},
         },
         "spec": {
             "schedulerName": "muster",
@@ -75,7 +80,7 @@ SCENES: tuple[Scene, ...] = (
         at=0.0,
         id="pretrain",
         text="32 cards: four pods of 8, all together",
-        manifest=volcano_job("pretrain", replicas=4, limits={"nvidia.com/gpu": 8}, run_seconds=13),
+        manifest=volcano_job("pretrain", replicas=4, limits={"nvidia.com/gpu": 8}, run_seconds=19),
     ),
     Scene(
         at=0.5,
@@ -84,15 +89,7 @@ SCENES: tuple[Scene, ...] = (
         manifest=volcano_job("finetune", replicas=3, limits={"nvidia.com/gpu": 8}, run_seconds=26),
     ),
     Scene(
-        at=2.0,
-        id="notebooks",
-        text="four notebooks on shares of one card (18 GiB and 25 % each)",
-        manifest=volcano_job(
-            "notebooks", replicas=4, minimum=1, limits=share(18432, 25), run_seconds=24, queue="notebooks"
-        ),
-    ),
-    Scene(
-        at=2.5,
+        at=1.5,
         id="small",
         text="12 GiB and 30 % of the small machine's card",
         manifest=volcano_job(
@@ -105,10 +102,33 @@ SCENES: tuple[Scene, ...] = (
         ),
     ),
     Scene(
-        at=5.0,
+        at=2.5,
+        id="notebooks",
+        text="four notebooks on shares of one card (18 GiB and 25 % each)",
+        manifest=volcano_job(
+            "notebooks", replicas=4, minimum=1, limits=share(18432, 25), run_seconds=24, queue="notebooks"
+        ),
+    ),
+    Scene(
+        at=3.0,
+        id="explore",
+        text="16 cards in the background: leaves when others need them, after 4 s for a checkpoint",
+        manifest=volcano_job(
+            "explore", replicas=2, limits={"nvidia.com/gpu": 8}, run_seconds=14, priority="background", grace="4s"
+        ),
+        leaves=True,
+    ),
+    Scene(
+        at=4.0,
         id="big",
-        text="32 cards more: only 16 whole machines' cards are left, so it waits, whole",
-        manifest=volcano_job("big", replicas=4, limits={"nvidia.com/gpu": 8}, run_seconds=8, priority="urgent"),
+        text="32 cards more: no four whole machines are left, so it waits, whole",
+        manifest=volcano_job("big", replicas=4, limits={"nvidia.com/gpu": 8}, run_seconds=7, priority="background"),
+    ),
+    Scene(
+        at=5.5,
+        id="urgent",
+        text="16 cards, urgent: the background job makes room",
+        manifest=volcano_job("urgent", replicas=2, limits={"nvidia.com/gpu": 8}, run_seconds=6, priority="urgent"),
     ),
     Scene(
         at=7.0,

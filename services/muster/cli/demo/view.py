@@ -1,6 +1,8 @@
 """The live view: cards by node and rack, coloured by gang; the gangs with their state and reason; one line of numbers."""
 
+import re
 import time
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,8 +12,12 @@ from muster.bus.queries import GangRow, NodeRow, NodesReply
 from muster.cli.words import cards
 from muster.model.units import ONE_CARD
 
+LEAVING = "Leaving"
+LONG_NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
-STATES = {"Running": "green", "Bound": "green", "Placed": "cyan", "Waiting": "yellow", "Broken": "red"}
+STATES = {
+    "Running": "green", "Bound": "green", "Placed": "cyan", "Waiting": "yellow", "Broken": "red", LEAVING: "bright_red",
+}  # fmt: skip
 
 
 class Palette:
@@ -37,6 +43,11 @@ def short(gang: str) -> str:
     if len(parts) > 1 and len(parts[-1]) == 10:
         parts = parts[:-1]
     return "-".join(parts)
+
+
+def shortened(text: str) -> str:
+    """A sentence with the names of gangs as `short` has them."""
+    return LONG_NAME.sub(lambda found: short(found[0]), text)
 
 
 def node_cells(row: NodeRow, palette: Palette) -> Text:
@@ -69,19 +80,21 @@ def grid(reply: NodesReply, palette: Palette) -> Table:
     return table
 
 
-def gang_table(rows: tuple[GangRow, ...], palette: Palette) -> Table:
-    """The gangs, those that wait with their reason."""
+def gang_table(rows: tuple[GangRow, ...], palette: Palette, leaving: Mapping[str, str]) -> Table:
+    """The gangs, those that wait with their reason; `leaving`: what is said to jobs that are asked to leave."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("GANG", "QUEUE", "PODS", "CARDS", "STATE", "WHY"):
         table.add_column(name, no_wrap=name != "WHY")
     for row in rows:
+        asked = next((text for job, text in leaving.items() if row.gang.startswith(f"{job}-")), "") if row.bound else ""
+        state = LEAVING if asked else row.state
         table.add_row(
             Text(short(row.gang), style=palette.colour(row.gang)),
             row.queue,
             f"{row.bound}/{row.members}",
             cards(row.cards),
-            Text(row.state, style=STATES.get(row.state, "")),
-            row.message,
+            Text(state, style=STATES.get(state, "")),
+            asked or row.message,
         )
     return table
 
@@ -92,7 +105,13 @@ def allocation(reply: NodesReply) -> float:
 
 
 def render(
-    *, nodes: NodesReply, gangs: tuple[GangRow, ...], palette: Palette, news: list[str], began: float
+    *,
+    nodes: NodesReply,
+    gangs: tuple[GangRow, ...],
+    palette: Palette,
+    news: list[str],
+    began: float,
+    leaving: Mapping[str, str] | None = None,
 ) -> RenderableType:
     """The whole view."""
     waiting = sum(row.state == "Waiting" for row in gangs)
@@ -106,7 +125,7 @@ def render(
         grid(nodes, palette),
         line,
         Text(),
-        gang_table(gangs, palette),
+        gang_table(gangs, palette, leaving or {}),
         Text(),
         Text("\n".join(news[-6:]), style="dim"),
     )

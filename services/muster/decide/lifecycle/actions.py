@@ -95,6 +95,8 @@ class Leaving(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     evict_at: float = 0.0
     """Unix seconds: they are evicted then; 0 when no warning was seen."""
+    pods: int = 0
+    """How many leave, as it was decided."""
     warned: int = 0
     """Pods that carry a warning now."""
     at: float = 0.0

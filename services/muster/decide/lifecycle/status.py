@@ -223,7 +223,7 @@ def _tell_warning(here: Step, observed: Observed, tell: Callable[..., None]) -> 
         return
     why = f" ({leaving.message})" if leaving.message else ""
     message = (
-        f"{count(leaving.warned, 'pod')} of it may stay until {format_moment(leaving.evict_at)},"
+        f"{count(max(leaving.pods, leaving.warned), 'pod')} of it may stay until {format_moment(leaving.evict_at)},"
         f" then {leaving.room_for} gets the room{why}; write a checkpoint"
     )
     tell(
