@@ -23,6 +23,7 @@ from muster.kube.writer import Writer
 from muster.model.policy import Policy
 from muster.runtime import ServiceConfig, ServiceContext
 from muster.runtime.config import LeaseTimings
+from muster.runtime.policy_watch import PolicySource
 from muster.simulator.run import SimulatedCluster
 from tests.nats_fixtures import eventually
 
@@ -39,12 +40,15 @@ class Line:
         cluster: Any = "2x8",
         services: tuple[str, ...] = ("watcher", "controller", "scheduler"),
         policy: Policy | None = None,
+        policy_path: Path | None = None,
         speed: float = 10.0,
     ) -> None:
         self.sim = SimulatedCluster(cluster, speed=speed)
         self.nats_url = nats_url
         self._services = services
         self._policy = policy or Policy()
+        self._policy_path = policy_path
+        self._watches: dict[str, asyncio.Task[None]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.contexts: dict[str, ServiceContext] = {}
         self._exits = contextlib.AsyncExitStack()
@@ -76,15 +80,21 @@ class Line:
         config = ServiceConfig(
             nats_url=self.nats_url, kubeconfig=Path(self.sim.kubeconfig_path), lease=SHORT_LEASE, **fields
         )
-        context = ServiceContext(
-            name=name, config=config, log=structlog.get_logger().bind(service=name), policy=self._policy
-        )
+        log = structlog.get_logger().bind(service=name)
+        if self._policy_path is None:
+            policies = PolicySource(policy=self._policy)
+        else:
+            policies = PolicySource(self._policy_path, log=log)
+            self._watches[name] = asyncio.create_task(policies.run(every=0.1))
+        context = ServiceContext(name=name, config=config, log=log, policies=policies)
         self.contexts[name] = context
         self._tasks[name] = asyncio.create_task(import_module(f"muster.{name}.service").main(context))
 
     async def stop(self, name: str) -> None:
         """Cancel a service and wait until it is gone."""
         task = self._tasks.pop(name)
+        if name in self._watches:
+            self._watches.pop(name).cancel()
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
