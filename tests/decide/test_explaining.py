@@ -58,7 +58,7 @@ def test_the_best_rack_what_it_lacks_and_why_the_one_with_more_free_cards_does_n
     )
     assert details.not_it == ("rack-a has 23 free cards, but on 4 nodes with at most 6 each: room for 0 of 4 pods")
     assert details.entitled == (
-        "entitled: jobs of lower priority in its queue and jobs of queues above their share may be asked to leave for it"
+        "entitled, so jobs of lower priority in its queue and jobs of queues above their share may be asked to leave for it"
     )
 
 
@@ -143,7 +143,7 @@ ENTITLEMENTS = {
     "observed only": ("prod", Policy(actions=Actions(preempt="observe")), {}, "entitled, but nobody is asked to leave: the policy only"),
     "it never preempts": ("prod", ACTS, {"never_preempts": True}, "its pods say preemptionPolicy Never"),
     "reclaim alone acts": (
-        "prod", Policy(actions=Actions(preempt="observe", reclaim="act")), {}, "entitled: jobs of queues above their share may"
+        "prod", Policy(actions=Actions(preempt="observe", reclaim="act")), {}, "entitled, so jobs of queues above their share may"
     ),
 }  # fmt: skip
 

@@ -24,8 +24,13 @@ WAITS: dict[str, str] = {
     Reason.CARD_SHARE_TOO_LARGE: " for room on a card",
     Reason.BEHIND: " behind others",
     Reason.FREEING: " for jobs to leave",
+    "RESERVED": " for the room that is reserved for it",
+    "HELD_FOR_OTHERS": " for room that is kept for others",
+    Reason.PAUSED: ", paused",
 }
-"""What a job of each code waits for, where a best place is told."""
+"""What a job of each code waits for."""
+COVERED = frozenset({Reason.NOT_ENOUGH_ROOM, Reason.TOPOLOGY_UNFIT})
+"""Codes whose message says nothing more than the best place does."""
 
 
 def add(subparsers: Any) -> None:
@@ -64,7 +69,7 @@ def text(reply: ExplainReply, *, now: float | None = None) -> str:
             head += f" ({ordinal(reply.position)} in {reply.queue}{soon})"
         if reply.code == Reason.NEVER_FITS or message.startswith(NEVER):
             head, message = f"{reply.job} {NEVER}", message.removeprefix(f"{NEVER}: ")
-    if places and reply.code in WAITS:
+    if places and reply.code in COVERED:
         message = ""  # the best place says it, and who holds it
     rows = [(fact.label, fact.text) for fact in reply.facts]
     rows += [("fix it", fix) for fix in reply.fixes]

@@ -3,7 +3,7 @@ obvious other one does not do, and where its queue stands.
 
     rack-b: room for 3 of 4 pods; gpu-node-09 is held by 2 jobs of train-dev (5 cards, lower priority, checkpoint 3 min ago)
     rack-a has 31 free cards, but on 9 nodes with at most 6 each
-    entitled, and 2 pods of eval-1 have been asked to leave by 15:42
+    entitled, so jobs of lower priority in its queue may be asked to leave for it
 """
 
 from collections.abc import Mapping
@@ -30,11 +30,8 @@ from muster.model.units import GangKey, RoleName, split_key
 MOST_NODES = 2
 """Nodes whose holders are named."""
 ROOM = frozenset(
-    {
-        Reason.NOT_ENOUGH_ROOM, Reason.TOPOLOGY_UNFIT, Reason.BEHIND, Reason.FREEING, Reason.CARD_SHARE_TOO_LARGE,
-        "RESERVED", "HELD_FOR_OTHERS",
-    }
-)  # fmt: skip
+    {Reason.NOT_ENOUGH_ROOM, Reason.TOPOLOGY_UNFIT, Reason.FREEING, Reason.CARD_SHARE_TOO_LARGE, "RESERVED"}
+)
 """Codes of gangs that lack room: for them a best place and who holds it are worth telling."""
 
 
@@ -223,4 +220,4 @@ def _entitled(scene: Scene, ask: Ask, policy: Policy) -> str:
         who.append("jobs of lower priority in its queue")
     if actions.reclaim == "act":
         who.append("jobs of queues above their share")
-    return f"entitled: {' and '.join(who)} may be asked to leave for it"
+    return f"entitled, so {' and '.join(who)} may be asked to leave for it"
