@@ -69,3 +69,21 @@ async def test_what_a_tenant_may_submit_follows_the_file(line):
     async with asyncio.timeout(30):
         accepted = await line.client.submit(image="registry.example.com/x:1", gpus=1, queue="train")
         assert (await accepted.wait(("Accepted", "Rejected"))).state == "Accepted"
+
+
+async def test_a_wish_that_the_queue_does_not_grant_is_said(line):
+    line.policy_path.write_text(OPEN.replace("default]}", "default], non_preemptible: false}"))
+    await eventually(lambda: not line.contexts["scheduler"].policy.rules("train").non_preemptible)
+    await line.create_gang("g", pods=1, cards=1, queue="train", annotations={"volcano.sh/preemptable": "false"})
+
+    async def explained():
+        rows = {row.gang: row for row in (await line.client.gangs()).gangs}
+        if "default/g" not in rows or not rows["default/g"].bound:
+            return None
+        reply = await line.client.explain("g", namespace="default")
+        return [fact.text for fact in reply.facts if fact.label == "not granted"]
+
+    told = await eventually(explained)
+    assert told == ["it asks not to be preempted, but queue train does not grant that: it counts as preemptible"]
+    (row,) = [row for row in (await line.client.gangs()).gangs if row.gang == "default/g"]
+    assert row.preemptible

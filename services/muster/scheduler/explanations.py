@@ -31,6 +31,8 @@ class Subject(NamedTuple):
     queue: QueueRow | None
     entry: OpenEntry | None
     history: tuple[Moment, ...]
+    ignored: tuple[str, ...] = ()
+    """Wishes that the policy does not grant."""
 
 
 def reply_of(subject: Subject, details: Details, world: World, *, named: Named) -> ExplainReply:
@@ -45,6 +47,7 @@ def reply_of(subject: Subject, details: Details, world: World, *, named: Named) 
         ("not it", details.not_it),
         ("priority", _priority(gang, world)),
         ("note", _doubts(gang, world)),
+        ("not granted", "; ".join(subject.ignored)),
     ]
     start = numbers.get("estimated_start")
     return ExplainReply(

@@ -27,6 +27,7 @@ from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.explaining.details import Details, Scene, details_of
 from muster.decide.lifecycle.queues import ROOT
 from muster.decide.lifecycle.submission import SUBMISSION
+from muster.decide.queue_rules import ignored, preemptible
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
 from muster.model.pods import CardUse, Phase, Pod, Request
@@ -93,6 +94,7 @@ class Queries:
             queue=next(iter(self.queues(QueuesRequest(queue=gang.queue)).queues), None),
             entry=self._book.view.open.get(gang.key),
             history=tuple(self._journal.history.get(gang.key, ())),
+            ignored=ignored(gang, self._policy()),
         )
         details = Details()
         if reason is not None and subject.row.code:
@@ -213,7 +215,7 @@ class Queries:
             position=reason.position if reason is not None and waiting else 0,
             priority=gang.priority,
             priority_class=gang.priority_class,
-            preemptible=gang.preemptible,
+            preemptible=preemptible(gang, self._policy()),
             members=len(gang.members),
             minimum=gang.minimum,
             bound=sum(member.node is not None for member in gang.members),
