@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from muster.decide.lifecycle.actions import Create, Patch, Tell, Waiting, merge_difference
-from muster.decide.lifecycle.gangs import phase_of, reconcile_members, reconcile_podgroup, tally
+from muster.decide.lifecycle.gangs import phase_of, reconcile_members, reconcile_podgroup, tally, with_doubts
 from muster.decide.lifecycle.podgroups import reconcile_batch_job, reconcile_pod
 from muster.decide.lifecycle.queues import allocated, missing_queues, reconcile_queue
 from muster.model.pods import Owner, Phase, Pod, Request, Shape, Share
@@ -12,6 +12,7 @@ from muster.model.workloads import PodGroup, Queue, QueueState, Workload
 POLICY = Policy()
 ROOM = Waiting(code="NOT_ENOUGH_ROOM", message="asks 2, 1 is free")
 FULL = Waiting(code="QUEUE_CAPABILITY", message="queue a is full", quota=True)
+MISSING = Waiting(code="CLAIM_MISSING", message="no claim", nodes_help=False)
 
 
 def pod(name="p", *, phase=Phase.PENDING, node=None, **values):
@@ -75,7 +76,9 @@ def test_a_podgroup_of_another_schedulers_pods_is_left_alone():
 
 
 @pytest.mark.parametrize(
-    ("waiting", "reason"), [(ROOM, "Unschedulable"), (FULL, "QuotaBlocked")], ids=["room", "quota"]
+    ("waiting", "reason"),
+    [(ROOM, "Unschedulable"), (FULL, "QuotaBlocked"), (MISSING, "SchedulingBlocked")],
+    ids=["room", "quota", "something is missing"],
 )
 def test_a_waiting_pod_is_told_why_once(waiting, reason):
     members = [pod("a"), pod("bound", node="n"), pod("foreign", scheduler_name="x"), pod("leaves", terminating=True)]
@@ -86,6 +89,28 @@ def test_a_waiting_pod_is_told_why_once(waiting, reason):
     known = [pod("a", unschedulable_reason=reason, unschedulable_message=waiting.message)]
     assert reconcile_members(known, waiting, told, policy=POLICY, now=2.0)[0] == ()
     assert reconcile_members(known, waiting, None, policy=POLICY, now=2.0)[0] == ()
+
+
+def test_a_gated_pod_keeps_its_condition_and_is_told_once():
+    gated = [pod("a", gated=True, unschedulable_reason="SchedulingGated")]
+    (event,), told = reconcile_members(gated, MISSING, None, policy=POLICY, now=1.0)
+    assert isinstance(event, Tell)
+    assert reconcile_members(gated, MISSING, told, policy=POLICY, now=2.0)[0] == ()
+
+
+def test_a_hundred_looks_with_nothing_new_write_nothing():
+    members, told = [pod("a"), pod("b", gated=True, unschedulable_reason="SchedulingGated")], None
+    _, told = reconcile_members(members, ROOM, told, policy=POLICY, now=1.0)
+    known = [pod("a", unschedulable_reason="Unschedulable", unschedulable_message=ROOM.message), members[1]]
+    for look in range(100):
+        actions, told = reconcile_members(known, ROOM, told, policy=POLICY, now=2.0 + 60.0 * look)
+        assert actions == ()
+
+
+def test_what_the_owner_should_hear_besides_goes_with_the_reason():
+    told = with_doubts(ROOM, ["there is no annotation x; did you mean y?"])
+    assert told.message == "asks 2, 1 is free. Note: there is no annotation x; did you mean y?"
+    assert with_doubts(ROOM, []) is ROOM
 
 
 def test_pods_hear_of_newer_numbers_rarely():

@@ -249,7 +249,8 @@ class Reconciler:
         waiting = self._decisions.waiting(key)
         if waiting is not None:
             marks = [group.annotations] if group is not None else []
-            waiting = with_doubts(waiting, annotation_doubts(*marks, *(pod.annotations for pod in members)))
+            marks += [pod.annotations for pod in {pod.role: pod for pod in members}.values()]  # one template each
+            waiting = with_doubts(waiting, annotation_doubts(*marks))
         actions: list[Action] = []
         told, said = reconcile_members(members, waiting, self._told.get(key), policy=view.policy, now=now)
         if group is not None:

@@ -111,7 +111,8 @@ def _doubts(gang: Gang, world: World) -> str:
     """Annotations that count for nothing."""
     group = world.podgroups.get(gang.key)
     marks = [group.annotations] if group is not None else []
-    marks += [pod.annotations for member in gang.members if (pod := world.by_uid.get(member.uid)) is not None]
+    one_of_each = {member.role: member.uid for member in gang.members}
+    marks += [pod.annotations for uid in one_of_each.values() if (pod := world.by_uid.get(uid)) is not None]
     return "; ".join(annotation_doubts(*marks))
 
 
