@@ -76,7 +76,7 @@ def test_what_becomes_of_volcanos_configuration_is_told_line_by_line(lint):
     code, rows = lint(**{"volcano-scheduler__conf": conf, "nginx__conf": "server { tiers }"})
     assert code == 0
     told = {(row["line"], row["message"].partition(":")[0]) for row in rows}
-    assert {(1, "becomes actions.preempt"), (5, "becomes packing.cpu"), (6, "not understood")} <= told
+    assert {(1, "actions.preempt"), (5, "packing.cpu"), (6, "not understood")} <= told
 
 
 def test_nothing_named_is_said(capsys):

@@ -211,13 +211,8 @@ def _accounts(source: str, imported: Imported) -> Iterable[Row]:
 
 
 def _account(one: Account) -> str:
-    if one.outcome is Outcome.TAKEN:
-        return (
-            f"becomes {one.message}"
-            if one.message.partition(".")[0] in {"actions", "packing", "waiting"}
-            else one.message
-        )
-    return f"{one.outcome.value}: {one.message}"
+    value = f"{one.value}: " if one.value and one.value not in one.message else ""
+    return f"{value}{one.message}" if one.outcome is Outcome.TAKEN else f"{one.outcome.value}: {value}{one.message}"
 
 
 def files_of(paths: list[Path]) -> list[Path]:

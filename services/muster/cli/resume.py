@@ -40,9 +40,9 @@ async def run(arguments: argparse.Namespace) -> int:
         print(f"resumed: {told(reply.changed)}")
     rest = still(reply.pauses)
     if not reply.changed:
-        place = f"in queue {arguments.queue}" if arguments.queue else "everywhere"
-        acts = ", ".join(arguments.acts) or "nothing"
-        print(f"{acts} was {'not ' if arguments.acts else ''}paused {place}", file=sys.stderr)
+        place = f"of queue {arguments.queue}" if arguments.queue else "of the whole cluster"
+        acts = f" of {', '.join(arguments.acts)}" if arguments.acts else ""
+        print(f"nothing resumed: there is no pause{acts} {place}", file=sys.stderr)
     if rest and not arguments.json:
         print(rest, file=sys.stderr)
     return 0 if reply.changed else 1
