@@ -94,6 +94,13 @@ class Connected:
         except Exception as error:  # noqa: BLE001
             self.broken(error)
 
+    def pause(self) -> None:
+        """Nothing goes on for a while."""
+        if self.gate.is_set():
+            self.truth.note(f"{self.name} pauses")
+            self.gate.clear()
+            asyncio.get_running_loop().call_later(30 * self.rng.random(), self.gate.set)
+
     async def crash(self) -> None:
         """Everything ends where it is."""
         for task in self._tasks:
@@ -218,7 +225,7 @@ class SimulatedLedger:
         """Deliver, late and in pieces."""
         process, truth = self._process, self._process.truth
         while True:
-            await asyncio.sleep(0.01 + 0.1 * process.rng.random() + process.faults.chance(0.03) * 3)
+            await asyncio.sleep(0.01 + 0.1 * process.rng.random() + process.faults.chance(0.1) * 3)
             await process.gate.wait()
             if not truth.exists:
                 self.ready = False
@@ -325,6 +332,8 @@ class SimulatedPods:
         annotations: dict[str, str],
     ) -> None:
         truth, epoch = self._process.truth, self._process.epoch
+        if self._process.faults.chance(0.05):
+            self._process.pause()  # between what it rests on and its sending
         await self._ask(
             lambda: truth.bind(name, uid, resource_version, node=node, annotations=annotations, epoch=epoch)
         )

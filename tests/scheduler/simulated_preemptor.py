@@ -96,19 +96,21 @@ class Preemptor(Connected):
         gang = self.rng.choice(sorted(waiting))
         wanted = [pod for pod in gangs[gang] if pod.node is None]
         leaving: list[Pod] = []
+        moved: list[Pod] = []
         free = self._free(leaving)
         for victim_gang in self.rng.sample(standing, len(standing)):
-            if victim_gang != gang and (not leaving or sum(map(len, free.values())) < len(wanted)):
-                leaving += [pod for pod in gangs[victim_gang] if pod.cards]
+            if victim_gang != gang and (not leaving or sum(map(len, free.values())) < len(wanted) + len(moved)):
+                pods = [pod for pod in gangs[victim_gang] if pod.cards]
+                moved = pods if not leaving and self.rng.random() < 0.4 else moved
+                leaving += pods
                 free = self._free(leaving)
         if self.rng.random() < 0.1:
-            leaving = leaving[:1]
+            leaving, moved = leaving[:1], []
         if not leaving:
             return None
         nominated = [self._room(gang, wanted, free)]
-        moved = leaving[0].gang
-        if moved is not None and self.rng.random() < 0.3:
-            nominated.append(self._room(moved, [pod for pod in leaving if pod.gang == moved], free))
+        if moved:
+            nominated.append(self._room(moved[0].gang or GangKey(""), moved, free))
         after = wall() + self.rng.choice((0.0, 0.0, 3.0, 10.0))
         plan = Plan(
             gang=gang,

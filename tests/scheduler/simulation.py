@@ -83,7 +83,12 @@ CALM = World(
 """Calm enough for plans to be carried out."""
 
 
-WORLDS = {"bad": BAD, "late": LATE, "calm": CALM}
+HANDOVER = World(
+    weights={"delete": 6, "fail over": 6, "pause": 3, "wake": 3, "calm": 2},
+    lags=(0.0, 0.0, 0.5),
+)
+"""Leaders that change in the middle of their work."""
+WORLDS = {"bad": BAD, "late": LATE, "calm": CALM, "handover": HANDOVER}
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +192,7 @@ class Simulation:
             case "fail over":
                 self._fail_over()
             case "pause":
-                self._pause(rng.choice(self._all()))
+                rng.choice(self._all()).pause()
             case "wake":
                 for process in self._all():
                     process.gate.set()
@@ -217,12 +222,6 @@ class Simulation:
                 truth.lose_ledger()
             case "lag":
                 rng.choice(self._all()).lag = rng.choice(self.world.lags)
-
-    def _pause(self, process: Connected) -> None:
-        if process.gate.is_set():
-            self.note(f"{process.name} pauses")
-            process.gate.clear()
-            asyncio.get_running_loop().call_later(30 * self.rng.random(), process.gate.set)
 
     def _fail_over(self) -> None:
         leaders = [process for process in self.processes if process.granted.is_set()]
