@@ -4,13 +4,14 @@ import msgspec
 import pytest
 
 from muster.decide import pauses
-from muster.decide.memory import CoreMemory
+from muster.decide.memory import CoreMemory, Nomination
 from muster.decide.queue_rules import forbidden, ignored, preemptible
 from muster.decide.reasons import NEVER, Reason
 from muster.decide.scheduling import decide
 from muster.model.gangs import Timing
-from muster.model.instructions import Pending, Place
+from muster.model.instructions import Pending, Place, Slot
 from muster.model.pauses import ACTS, Pause
+from muster.model.pods import CardUse
 from muster.model.policy import Policy, QueueRules
 from muster.model.snapshot import Snapshot
 from muster.model.workloads import Queue
@@ -150,3 +151,29 @@ def test_what_cannot_be_read_counts_as_a_pause_of_everything():
     found = pauses.pauses_of({pauses.CORE: {"pauses": [{"act": "dance"}]}})
     assert {one.act for one in found} == set(ACTS)
     assert all(pauses.UNREADABLE in one.reason for one in found)
+
+
+@pytest.mark.parametrize(
+    ("paused", "started", "codes"),
+    [
+        pytest.param((), {"ns/waits"}, {"ns/other": Reason.BEHIND}, id="not paused: it goes first"),
+        pytest.param(
+            (Pause(act="bind", queue="q"),), set(), {"ns/waits": Reason.PAUSED, "ns/other": Reason.NOT_ENOUGH_ROOM},
+            id="paused: nobody else gets it",
+        ),
+    ],
+)  # fmt: skip
+def test_room_that_was_freed_for_a_gang_stays_its_own_while_it_is_paused(paused, started, codes):
+    waits, other = gang("waits", role(gpus=8)), gang("other", role(gpus=8), queue="r", priority=9)
+    slot = Slot(
+        uid="waits-w-0",
+        pod="waits-w-0",
+        node="n1",
+        role="w",
+        cards=tuple(CardUse(index=n, whole=True) for n in range(8)),
+    )
+    memory = CoreMemory(nominations=(Nomination(gang="ns/waits", slots=(slot,), victims=("gone",), until=1e12),))
+    snapshot = Snapshot(nodes=(node("n1", gpus=8),), queues=QUEUES, gangs=(waits, other), pauses=paused)
+    decision = decide(snapshot, memory, 1000.0, Policy())
+    assert placed(decision.instructions) == started
+    assert {key: one.code for key, one in pending(decision.instructions).items()} == codes

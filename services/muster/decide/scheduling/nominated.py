@@ -1,6 +1,7 @@
 """Room that committed plans free: held for the gang while its victims leave, and given to it before anybody else.
 
 victims still there ──► the plan's places are taken in the room (also on top of what the victims hold), so nobody gets them
+gang is paused      ──► its places stay taken: it starts there when it is resumed
 gang fits           ──► it is admitted first, and the nomination ends
 victims gone, it does not fit, time over ──► the nomination ends
 """
@@ -9,6 +10,7 @@ from collections.abc import Mapping
 
 from muster.decide.asks import Ask
 from muster.decide.memory import CoreMemory, Nomination
+from muster.decide.pauses import standing
 from muster.decide.placement.greedy import Greedy
 from muster.decide.reasons import Reason, count
 from muster.decide.room import Room
@@ -36,14 +38,15 @@ def hold_nominated(
             continue
         ask = asks.get(one.gang)
         leaving = bool(there.intersection(one.victims))
+        paused = standing(snapshot.pauses, "bind", tree.path(gang.queue)) if gang.queue in tree.queues else None
         mark = room.mark()
-        if not leaving and ask is not None and ask.minimum:
+        if not leaving and paused is None and ask is not None and ask.minimum:
             fits = Greedy(room, Packing()).minimum(ask) is not None
             room.rollback(mark)
             if fits:
                 first.append(one.gang)
             continue
-        if leaving or (ask is None and not gang.complete and now < one.until):
+        if leaving or paused is not None or (ask is None and not gang.complete and now < one.until):
             _reserve(room, tree, gang, one)
             reserved.add(one.gang)
     return first, reserved

@@ -82,7 +82,8 @@ def _decided(
 
     set_shares(tree, total_of(fleet), demand_of(fleet, tree, hopeful))
     first, reserved = hold_nominated(room, tree, asks=asks, snapshot=snapshot, memory=memory, now=now)
-    holds |= {key: freeing(key, memory) for key in reserved if key in asks}
+    paused = {key for key, hold in holds.items() if hold.code == Reason.PAUSED}
+    holds |= {key: freeing(key, memory) for key in reserved if key in asks and key not in paused}
     hopeful = [ask for ask in hopeful if ask.gang.key not in reserved]
     blocked = blocked_rows(fleet, memory, now, hopeful)
     work = Round(room, tree, policy.packing, blocked=blocked, mix=mix_of(memory.mix, fleet))
