@@ -7,6 +7,9 @@
     evictions         what plans of the last hours made leave: for the limits on evictions, and the cost of one more
     tried             plans that were refused or led nowhere, by their inputs: not proposed again while those are the same
     request mix       how often which request was seen, for judging fragmentation
+    reservations      gangs for which room is kept, where and from when on, and who runs there until then
+    durations         how long gangs of an owner ran, and which of those that run are followed
+    past usage        of each queue, decaying; and since when its share has been what it is
 
 Frozen; every function returns a new memory. The shell persists it in the LEDGER as plain data.
 """
@@ -75,6 +78,51 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In millionths."""
 
 
+class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Room that is kept for a gang until it fits; see `muster.decide.waiting`."""
+
+    gang: GangKey
+    gang_uid: str
+    nodes: tuple[NodeName, ...]
+    made_at: float
+    start: float | None = None
+    """When its room is expected to be free; None: nobody knows; 0: as soon as those that may be asked to have left."""
+    domain: str = ""
+    """What people call the place, '' when it is just these nodes."""
+
+
+class Backfilled(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Pods that run in the room of a reservation until its gang wants it."""
+
+    gang: GangKey
+    reserved_for: GangKey
+    pods: tuple[PodUid, ...] = ()
+    """() stands for all of the gang's."""
+
+
+class Followed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A running gang whose duration will be learned."""
+
+    started: float
+    by: str
+    """Queue and owner, see `muster.decide.waiting.durations`."""
+
+
+class PastUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Usage of one resource over time, decayed: `level` at the moment `at`, and what is used since then."""
+
+    level: float
+    used: int
+    at: float
+
+
+class ShareSince(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A queue's share, and since when it has been that."""
+
+    share: str
+    since: float
+
+
 class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything the scheduling core remembers."""
 
@@ -92,6 +140,18 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Newest last."""
     tried: dict[GangKey, str] = {}
     """Digest of the plan of each gang that was refused or led nowhere, see `muster.decide.preemption.history`."""
+
+    reservations: tuple[Reservation, ...] = ()
+    backfilled: tuple[Backfilled, ...] = ()
+    looked: dict[GangKey, float] = {}
+    """Gangs for which there was no place to reserve: not looked for again before that time."""
+    durations_learned: dict[str, tuple[float, ...]] = {}
+    """Seconds, by queue and owner; the latest last, see `muster.decide.waiting.durations`."""
+    followed: dict[GangKey, Followed] = {}
+    usage_past: dict[str, dict[str, PastUsage]] = {}
+    """By queue and resource, see `muster.decide.waiting.decayed`."""
+    shares_since: dict[str, ShareSince] = {}
+    """By queue, see `muster.decide.waiting.stability`."""
 
     def without_fruit(self, digest: str) -> "CoreMemory":
         """Remember the digest ('' forgets)."""

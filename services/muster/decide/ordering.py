@@ -2,7 +2,7 @@
 
     broken gangs that can be healed
     then queue by queue: within its share before over it, lowest usage over share, higher queue priority …
-    … and inside a queue: higher gang priority, earlier submission
+    … and inside a queue: who waited longer than it should, then higher gang priority, earlier submission
 
 Queues are compared on every level of the tree, siblings with siblings, and again after every placement.
 """
@@ -60,11 +60,24 @@ class QueueRank(NamedTuple):
 class Line:
     """The gangs that still wait for their turn, by queue; `next` takes the one whose turn it is."""
 
-    def __init__(self, tree: Tree, asks: Iterable[Ask], charge: Callable[[Ask], Amounts]) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        asks: Iterable[Ask],
+        charge: Callable[[Ask], Amounts],
+        *,
+        promoted: Mapping[GangKey, float] | None = None,
+    ) -> None:
+        """``promoted``: gangs that go before the others of their queue, each with the moment since when it has waited."""
         self.tree = tree
         self.charge = charge
         self.waiting: dict[QueueName, list[Ask]] = {}
-        for ask in sorted(asks, key=lambda one: gang_key_order(one.gang), reverse=True):
+        first = promoted or {}
+
+        def turn(ask: Ask) -> tuple[float, tuple[int, float, int, str]]:
+            return first.get(ask.gang.key, INFINITE), gang_key_order(ask.gang)
+
+        for ask in sorted(asks, key=turn, reverse=True):
             self.waiting.setdefault(ask.gang.queue, []).append(ask)
         self._charges: dict[GangKey, Amounts] = {}
         self._ranks: dict[QueueName, tuple[QueueRank, QueueName] | None] = {}

@@ -4,10 +4,14 @@ A sentence names things and gives numbers, the same in the CLI, Events and condi
 nothing but a change of the job, the queue or the nodes themselves will help; such gangs stand in no line.
 """
 
+import re
 from enum import StrEnum
 
 from muster.model.quantity import format_bytes, format_cpu
 from muster.model.units import ONE_CARD
+
+
+UID_BEHIND = re.compile(r"(?<=[^/])-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 
 
 class Reason(StrEnum):
@@ -58,6 +62,10 @@ class Reason(StrEnum):
     """It fits by itself; gangs ahead of it take the room."""
     FREEING = "FREEING"
     """Jobs are leaving to make room for it."""
+    RESERVED = "RESERVED"
+    """Room is reserved for it: it starts when all of it is free."""
+    HELD_FOR_OTHERS = "HELD_FOR_OTHERS"
+    """It fits, but the room is kept for a gang that it would keep waiting."""
     BACKOFF = "BACKOFF"
     PLAN_REJECTED = "PLAN_REJECTED"
     """The validator found the plan for it unsound: a defect of the core, reported and never committed."""
@@ -104,6 +112,8 @@ CURED_BY_NODES = frozenset(
         Reason.POD_AFFINITY_UNFIT,
         Reason.SPREAD_UNFIT,
         Reason.BEHIND,
+        Reason.RESERVED,
+        Reason.HELD_FOR_OTHERS,
     }
 )
 """What more nodes could cure: only pods that wait for these look unschedulable to an autoscaler."""
@@ -124,6 +134,11 @@ def format_amount(resource: str, amount: int) -> str:
 def count(number: int, one: str, many: str = "") -> str:
     """``1 pod``, ``2 pods``."""
     return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def known_name(gang: str) -> str:
+    """A gang as people know it: the uid that a Volcano Job's PodGroup carries behind the job's name is left out."""
+    return UID_BEHIND.sub("", gang)
 
 
 def span(seconds: float) -> str:

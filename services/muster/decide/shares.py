@@ -15,6 +15,7 @@ from fractions import Fraction
 
 from muster.decide.fleet import Fleet
 from muster.decide.room import HOLDING, Room
+from muster.decide.waiting.weights import weighed
 from muster.model.gangs import Gang
 from muster.model.pods import CardUse, Request
 from muster.model.snapshot import Snapshot
@@ -296,18 +297,31 @@ def _total_of(fleet: Fleet) -> Amounts:
     return total
 
 
-def set_shares(tree: Tree, total: Mapping[str, int], demand: Mapping[QueueName, Amounts]) -> None:
+def set_shares(
+    tree: Tree,
+    total: Mapping[str, int],
+    demand: Mapping[QueueName, Amounts],
+    history: Mapping[QueueName, Mapping[str, int]] | None = None,
+) -> None:
     """Give every queue its share: entitled, then the rest by weight among siblings that still ask, from the top down.
 
-    ``demand`` is usage plus what placeable gangs ask, by queue with their parents.
+    ``demand`` is usage plus what placeable gangs ask, by queue with their parents. ``history``: what each queue had on average
+    in the past; it moves the weights of the rest, see `muster.decide.waiting.weights`.
     """
     tree.shares = {name: {} for name in tree.queues}
     for resource, amount in total.items():
-        _split(tree, None, resource, Fraction(amount), demand)
+        had = {name: past.get(resource, 0) for name, past in history.items()} if history else {}
+        _split(tree, None, resource, Fraction(amount), demand, had=had)
 
 
 def _split(
-    tree: Tree, parent: QueueName | None, resource: str, amount: Fraction, demand: Mapping[QueueName, Amounts]
+    tree: Tree,
+    parent: QueueName | None,
+    resource: str,
+    amount: Fraction,
+    demand: Mapping[QueueName, Amounts],
+    *,
+    had: Mapping[QueueName, int],
 ) -> None:
     children = tree.children.get(parent, [])
     if not children:
@@ -321,8 +335,9 @@ def _split(
     left = amount - sum((min(share[name], limit[name]) for name in children), Fraction(0))
     hungry = [name for name in children if limit[name] > share[name] and tree.governed(name, resource)]
     while left > 0 and hungry:
-        weights = sum(max(1, tree.queues[name].weight) for name in hungry)
-        grant = {name: left * max(1, tree.queues[name].weight) / weights for name in hungry}
+        weights = weighed({name: max(1, tree.queues[name].weight) for name in hungry}, had)
+        together = sum(weights.values())
+        grant = {name: left * weights[name] / together for name in hungry}
         full = [name for name in hungry if share[name] + grant[name] >= limit[name]]
         for name in full or hungry:
             more = limit[name] - share[name] if full else grant[name]
@@ -331,4 +346,4 @@ def _split(
         hungry = [name for name in hungry if name not in full] if full else []
     for name in children:
         tree.shares[name][resource] = share[name]
-        _split(tree, name, resource, share[name], demand)
+        _split(tree, name, resource, share[name], demand, had=had)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
+from itertools import chain
 
 import msgspec
 import numpy as np
@@ -24,8 +25,13 @@ from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held, hold_of
 from muster.decide.scheduling.nominated import freeing, hold_nominated
 from muster.decide.scheduling.repair import repair
+from muster.decide.scheduling.reserving import Keeping
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of
+from muster.decide.waiting.decayed import history_of, remembered
+from muster.decide.waiting.durations import followed
+from muster.decide.waiting.promotion import promoted
+from muster.decide.waiting.stability import shares_noted
 from muster.model.instructions import Instruction, Place
 from muster.model.pods import Shape
 from muster.model.policy import Policy
@@ -80,22 +86,32 @@ def _decided(
     free = [ask for key, ask in asks.items() if key not in holds and ask.waiting]
     hopeful = [ask for ask in free if fits_empty(empty, ask)]
 
-    set_shares(tree, total_of(fleet), demand_of(fleet, tree, hopeful))
+    total, demand = total_of(fleet), demand_of(fleet, tree, hopeful)
+    memory = remembered(followed(memory, snapshot.gangs, now), tree, total, now, policy)
+    set_shares(tree, total, demand, history_of(memory, now, policy))
+    memory = shares_noted(memory, tree, demand, now)
     first, reserved = hold_nominated(room, tree, asks=asks, snapshot=snapshot, memory=memory, now=now)
     paused = {key for key, hold in holds.items() if hold.code == Reason.PAUSED}
     holds |= {key: freeing(key, memory) for key in reserved if key in asks and key not in paused}
     hopeful = [ask for ask in hopeful if ask.gang.key not in reserved]
     blocked = blocked_rows(fleet, memory, now, hopeful)
     work = Round(room, tree, policy.packing, blocked=blocked, mix=mix_of(memory.mix, fleet))
-    failed = serve_minimums(work, hopeful, first=first)
+    ahead = promoted(hopeful, memory, now, policy)
+    keeping = Keeping(
+        work, empty, snapshot, memory=memory, now=now, policy=policy, asks=hopeful, promoted=ahead, nominated=reserved
+    )
+    failed = serve_minimums(work, hopeful, first=first, keeping=keeping)
+    keeping.below()
     memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
-    serve_surplus(work, hopeful)
+    serve_surplus(work, hopeful, keeping=keeping)
+    keeping.release()
 
     places, rejected = _places(work, snapshot, recount)
     started = {place.gang for place in places}
     explainer = Explainer(work, before=before, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
-    pending = explainer.pending(waiting, holds | rejected)
+    pending = explainer.pending(waiting, holds | rejected | keeping.reasons(explainer.why))
+    memory = keeping.remembered(memory, {place.gang: place.slots for place in places})
     memory = msgspec.structs.replace(
         memory, nominations=tuple(one for one in memory.nominations if one.gang in reserved)
     )
@@ -130,8 +146,11 @@ def demand_of(fleet: Fleet, tree: Tree, asks: Iterable[Ask]) -> dict[QueueName, 
     return demand
 
 
-def serve_minimums(work: Round, asks: Iterable[Ask], *, first: Iterable[GangKey] = ()) -> list[Ask]:
-    """Gangs whose room was freed for them, broken gangs, then queue by queue; what did not fit, in the order tried."""
+def serve_minimums(work: Round, asks: Iterable[Ask], *, keeping: Keeping, first: Iterable[GangKey] = ()) -> list[Ask]:
+    """Gangs whose room was freed for them, broken gangs, then queue by queue; what did not fit, in the order tried.
+
+    What fails at its turn may be reserved for; those whose turn comes later are kept from that room.
+    """
     failed: list[Ask] = []
     lacking = [ask for ask in asks if ask.minimum > 0]
     for key in first:
@@ -140,15 +159,23 @@ def serve_minimums(work: Round, asks: Iterable[Ask], *, first: Iterable[GangKey]
             lacking.remove(ask)
             work.settled.add(key)
     broken = sorted((ask for ask in lacking if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
-    failed += [ask for ask in broken if not work.admit(ask)]
-    line = Line(work.tree, (ask for ask in lacking if not ask.gang.broken), lambda ask: least_charge(work.room, ask))
-    while (turn := line.next()) is not None:
-        if not work.admit(turn):
+    line = Line(
+        work.tree,
+        (ask for ask in lacking if not ask.gang.broken),
+        lambda ask: least_charge(work.room, ask),
+        promoted=keeping.promoted,
+    )
+    for turn in chain(broken, iter(line.next, None)):
+        if work.admit(turn) or keeping.let_in(turn, partial(work.admit, turn), whole=True):
+            if turn.gang.key in keeping.known or turn.gang.key in keeping.promoted:
+                work.settled.add(turn.gang.key)
+        else:
             failed.append(turn)
+            keeping.failed(turn)
     return failed
 
 
-def serve_surplus(work: Round, asks: Iterable[Ask]) -> None:
+def serve_surplus(work: Round, asks: Iterable[Ask], *, keeping: Keeping) -> None:
     """Pods above the minimums, one by one, of gangs that stand or were placed in this round."""
     candidates = [ask for ask in asks if ask.minimum == 0 or ask.gang.key in work.landed]
     left: dict[GangKey, list[int]] = {}
@@ -162,7 +189,8 @@ def serve_surplus(work: Round, asks: Iterable[Ask]) -> None:
     while (turn := line.next()) is not None:
         counts = left[turn.gang.key]
         for number, count in enumerate(counts):
-            if count and work.grow(turn, number):
+            grow = partial(work.grow, turn, number)
+            if count and (grow() or keeping.let_in(turn, grow, whole=False)):
                 counts[number] -= count if turn.roles[number].whole else 1
                 break
             counts[number] = 0  # the room only shrinks within a round: this role is done

@@ -1,0 +1,360 @@
+"""Reservations in one decision: made when a gang's turn comes and it does not fit, kept from those whose turn comes later.
+
+    a gang fails at its turn   within its share and capability, few reservations so far ─► one for it, where it fits first
+    its room                   what is free there now is held for it, never more than the policy lets stand idle
+    gangs after it             may use what is held when they end before it starts, or may be asked to leave: then they run
+                               backfilled for it; the others wait
+    at the end                 reservations of gangs that still wait are remembered, with who runs backfilled for them
+
+Gangs that come before it in the order of the line are not bound by it. Whoever waited too long goes before the others of its
+queue (`promotion`), and takes the place of a reservation of one that has not.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+import msgspec
+
+from muster.decide.asks import Ask
+from muster.decide.explaining.words import Why
+from muster.decide.memory import Backfilled, CoreMemory, Reservation
+from muster.decide.ordering import standing
+from muster.decide.placement.greedy import Greedy, Landed
+from muster.decide.room import Pod, Room
+from muster.decide.scheduling.holds import Held
+from muster.decide.scheduling.state import Round, least_charge
+from muster.decide.shares import GPU
+from muster.decide.waiting.durations import expected_duration
+from muster.decide.waiting.estimates import Outlook, Stay, preemptible, stay_of, stays
+from muster.decide.waiting.sentences import kept_out, waits_for_its_own
+from muster.model.gangs import Gang
+from muster.model.instructions import Slot
+from muster.model.policy import Packing, Policy
+from muster.model.snapshot import Snapshot
+from muster.model.units import GangKey, NodeName
+
+LOOK_AGAIN = 30.0
+"""Seconds after which a place is looked for again, where there was none."""
+MOST_LOOKED = 256
+
+
+class Keeping:
+    """See the module. Without reservations in the policy it does nothing."""
+
+    def __init__(
+        self,
+        work: Round,
+        empty: Room,
+        snapshot: Snapshot,
+        *,
+        memory: CoreMemory,
+        now: float,
+        policy: Policy,
+        asks: Collection[Ask],
+        promoted: Mapping[GangKey, float],
+        nominated: Collection[GangKey] = frozenset(),
+    ) -> None:
+        """``asks``: gangs that may be placed; ``nominated``: those for which room is freed by a plan already."""
+        self.work, self.empty, self.snapshot = work, empty, snapshot
+        self.memory, self.now, self.policy = memory, now, policy
+        self.promoted = promoted
+        waiting = {ask.gang.key: ask.gang.uid for ask in asks if ask.minimum}
+        gone = {one.gang for one in memory.reservations if waiting.get(one.gang) != one.gang_uid}
+        self.known = {one.gang: one for one in memory.reservations if one.gang not in gone or one.gang in nominated}
+        self.nominated = nominated
+        self.looked = {key: until for key, until in memory.looked.items() if until > now and key in waiting}
+        self.asks: dict[GangKey, Ask] = {}
+        self.held: dict[GangKey, list[Landed]] = {}
+        """Room that is held now, of reservations whose gang had its turn."""
+        self.backfilled: dict[tuple[GangKey, GangKey], set[NodeName]] = {}
+        """(gang, for whom): nodes of pods that came one by one; nothing: the whole gang."""
+        self.out: dict[GangKey, Held] = {}
+        self._lost: dict[object, Held | None] = {}
+        self._standing: list[Stay] | None = None
+
+    @property
+    def acts(self) -> bool:
+        """Whether there may be reservations at all."""
+        return self.policy.waiting.reservations > 0
+
+    # --- turns -------------------------------------------------------------------------------------------------------
+
+    def failed(self, ask: Ask) -> None:
+        """The gang's turn came and it did not fit: reserve for it, and hold what is free of that."""
+        if not self.acts or ask.gang.key in self.out:
+            return
+        key = ask.gang.key
+        reservation = self._renewed(ask) or self._made(ask)
+        if reservation is None:
+            self.known.pop(key, None)
+            return
+        self.known[key] = reservation
+        self.asks[key] = ask
+        self._hold(key)
+
+    def let_in(self, ask: Ask, attempt: Callable[[], bool], *, whole: bool) -> bool:
+        """Try again with room that is held for others, as far as the gang may use it. ``whole``: the gang comes as a whole."""
+        held = [key for key, pods in self.held.items() if pods and key != ask.gang.key]
+        if not held:
+            return False
+        may = [key for key in held if self._may_use(ask, key)]
+        sign = _signature(ask, whole=whole)
+        if sign in self._lost:
+            if (why := self._lost[sign]) is not None:
+                self.out[ask.gang.key] = why
+            return False
+        if may and self._try(ask, attempt, may, whole=whole):
+            return True
+        rest = [key for key in held if key not in may]
+        if whole and rest and ask.minimum:
+            self._blame(ask, rest[0], held)
+        self._lost[sign] = self.out.get(ask.gang.key)
+        return False
+
+    def _try(self, ask: Ask, attempt: Callable[[], bool], may: Sequence[GangKey], *, whole: bool) -> bool:
+        room = self.work.room
+        mark = room.mark()
+        before = {key: self.held[key] for key in may}
+        for key in may:
+            self._lift(key)
+        if not attempt():
+            room.rollback(mark)
+            self.held.update(before)
+            return False
+        mine = {room.fleet.names[one.row] for one in self.work.landed.get(ask.gang.key, ())}
+        for key in may:
+            self._hold(key)
+            if len(self.held[key]) < len(before[key]) and not self._ends_before(ask.gang, key):
+                nodes = self.backfilled.setdefault((ask.gang.key, key), set())
+                if not whole:
+                    nodes |= mine & set(self.known[key].nodes)
+        return True
+
+    def _blame(self, ask: Ask, key: GangKey, held: Sequence[GangKey]) -> None:
+        """Say that the gang is kept out, if it is only that."""
+        room = self.work.room
+        mark = room.mark()
+        before = dict(self.held)
+        for one in held:
+            self._lift(one)
+        charge = least_charge(room, ask)
+        fits = not self.work.tree.forbids(ask.gang.queue, charge) and self.work.greedy().minimum(ask) is not None
+        room.rollback(mark)
+        self.held.update(before)
+        if fits:
+            duration = expected_duration(self.memory, ask.gang)
+            self.out[ask.gang.key] = Held(*kept_out(self.known[key], duration=duration))
+
+    def _may_use(self, ask: Ask, key: GangKey) -> bool:
+        if self._ends_before(ask.gang, key):
+            return True
+        evicts = self.policy.actions.preempt == "act" and not self.asks[key].gang.never_preempts
+        return evicts and preemptible(ask.gang, self.policy)
+
+    def _ends_before(self, gang: Gang, key: GangKey) -> bool:
+        start = self.known[key].start
+        duration = expected_duration(self.memory, gang)
+        return bool(start) and duration is not None and self.now + duration <= (start or 0.0)
+
+    # --- reservations ------------------------------------------------------------------------------------------------
+
+    def _entitled(self, ask: Ask) -> bool:
+        tree, queue = self.work.tree, ask.gang.queue
+        charge = least_charge(self.work.room, ask)
+        return not tree.forbids(queue, charge) and not any(
+            standing(tree, level, charge)[0] for level in tree.path(queue)
+        )
+
+    def _renewed(self, ask: Ask) -> Reservation | None:
+        """The gang's reservation with its start as it is expected now; None when it has none, or it is of no use any more."""
+        known = self.known.get(ask.gang.key)
+        if known is None or not self._entitled(ask):
+            return None
+        found = self._outlook(ask, only=known.nodes).best()
+        if found is None:
+            return None
+        return known if found.start == known.start else msgspec.structs.replace(known, start=found.start)
+
+    def _made(self, ask: Ask) -> Reservation | None:
+        key = ask.gang.key
+        if key in self.looked or not ask.minimum or not self._free_place(key) or not self._entitled(ask):
+            return None
+        mark = self.empty.mark()
+        possible = Greedy(self.empty, Packing()).minimum(ask) is not None
+        self.empty.rollback(mark)
+        found = self._outlook(ask).best() if possible else None
+        if found is None or not found.nodes:
+            if len(self.looked) < MOST_LOOKED:
+                self.looked[key] = self.now + LOOK_AGAIN
+            return None
+        return Reservation(
+            gang=key,
+            gang_uid=ask.gang.uid,
+            nodes=found.nodes,
+            made_at=self.now,
+            start=found.start,
+            domain=found.domain,
+        )
+
+    def _free_place(self, key: GangKey) -> bool:
+        """Whether one more reservation is allowed; a promoted gang takes the latest place of one that is not."""
+        others = [one for one in self.known.values() if one.gang != key]
+        if len(others) < self.policy.waiting.reservations:
+            return True
+        behind = [one for one in others if one.gang not in self.promoted and one.gang not in self.nominated]
+        if key not in self.promoted or not behind:
+            return False
+        latest = max(behind, key=lambda one: (one.made_at, one.gang))
+        if latest.gang in self.held:
+            self._lift(latest.gang)
+            del self.held[latest.gang]
+        del self.known[latest.gang]
+        return True
+
+    def _outlook(self, ask: Ask, *, only: Collection[NodeName] | None = None) -> Outlook:
+        if self._standing is None:
+            self._standing = stays(self.snapshot.gangs, self.work.room, self.memory, self.now, self.policy)
+        placed = [
+            stay
+            for key, landed in self.work.landed.items()
+            if (stay := stay_of(self.work.asks[key], [(one.role, one.row, len(one.cards)) for one in landed], self.memory, self.now, self.policy))
+        ]  # fmt: skip
+        evicts = self.policy.actions.preempt == "act" and not ask.gang.never_preempts
+        key = ask.gang.key
+        at_once = (
+            {one.gang for one in self.memory.backfilled if one.reserved_for == key and not one.pods}
+            if evicts
+            else set()
+        )
+        return Outlook(
+            ask,
+            self.work.room,
+            self.empty,
+            [one for one in (*self._standing, *placed) if one.key != key],
+            blocked=self.work.blocked,
+            at_once=at_once,
+            only=only,
+        )
+
+    # --- room --------------------------------------------------------------------------------------------------------
+
+    def _hold(self, key: GangKey) -> None:
+        """Take what is free of the reservation now, within the limit."""
+        ask, work = self.asks[key], self.work
+        fleet = work.room.fleet
+        inside = work.room.whole_free < work.room.whole_free
+        inside[[fleet.row_of[name] for name in self.known[key].nodes if name in fleet.row_of]] = True
+        greedy = work.greedy()
+        landed: list[Landed] = []
+        missing = ask.minimum - sum(role.need for role in ask.roles)
+        for number in sorted(range(len(ask.roles)), key=lambda one: -ask.roles[one].shape.request.cards):
+            role = ask.roles[number]
+            spare = min(max(0, missing), len(role.waiting) - role.need)
+            missing -= spare
+            wanted = role.need + spare
+            fits = greedy.capacity(role.shape, inside)
+            wanted = min(wanted, int(fits.sum()))
+            if wanted:
+                greedy.pods(number, role, wanted, fits, landed)
+        most = self._most_idle()
+        others = sum(self._idle(one) for one in self.held if one != key)
+        while landed and others + work.charge_of(ask, landed).get(GPU, 0) > most:
+            one = landed.pop()
+            shape = ask.roles[one.role].shape
+            work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
+        self.held[key] = landed
+
+    def _most_idle(self) -> int:
+        """Millionths of cards that reservations may hold idle together."""
+        total = self.work.room.fleet.allocatable_cards
+        percent = int(total.sum()) * 1_000_000 * self.policy.waiting.percent // 100
+        largest = max((least_charge(self.work.room, ask).get(GPU, 0) for ask in self.asks.values()), default=0)
+        return max(percent, largest)
+
+    def _idle(self, key: GangKey) -> int:
+        return self.work.charge_of(self.asks[key], self.held[key]).get(GPU, 0)
+
+    def _lift(self, key: GangKey) -> None:
+        for one in self.held[key]:
+            shape = self.asks[key].roles[one.role].shape
+            self.work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
+        self.held[key] = []
+
+    def below(self) -> None:
+        """Held room is out of reach for rearrangements of what was placed."""
+        pods = [
+            Pod(one.row, self.asks[key].roles[one.role].shape, one.cards)
+            for key, landed in self.held.items()
+            for one in landed
+        ]
+        if pods:
+            self.work.hold(pods)
+
+    def idle_cards(self) -> int:
+        """Millionths of cards that are held idle now."""
+        return sum(self._idle(key) for key in self.held)
+
+    def release(self) -> None:
+        """The round is over: nothing is held, so that reasons tell what is free."""
+        for key in self.held:
+            self._lift(key)
+
+    # --- the end -----------------------------------------------------------------------------------------------------
+
+    def reasons(self, why: Callable[[Ask], Why]) -> dict[GangKey, Held]:
+        """Why gangs with a reservation wait, and those that others' keep out; ``why``: what a gang lacks now."""
+        found = {key: held for key, held in self.out.items() if key not in self.work.landed}
+        for key, ask in self.asks.items():
+            if key in self.known and key not in self.work.landed:
+                lacks = why(ask)
+                found[key] = Held(*waits_for_its_own(self.known[key], lacks.code, lacks.message, dict(lacks.numbers)))
+        return found
+
+    def remembered(self, memory: CoreMemory, slots: Mapping[GangKey, Sequence[Slot]]) -> CoreMemory:
+        """Reservations of gangs that still wait, and who runs backfilled for them. ``slots``: what is placed now."""
+        if not self.acts:
+            if memory.reservations or memory.backfilled or memory.looked:
+                return msgspec.structs.replace(memory, reservations=(), backfilled=(), looked={})
+            return memory
+        kept = tuple(
+            one for key, one in self.known.items() if key not in slots and (key in self.asks or key in self.nominated)
+        )
+        backfilled = self._backfilled(memory, {one.gang: one for one in kept}, slots)
+        if (kept, backfilled, self.looked) == (memory.reservations, memory.backfilled, memory.looked):
+            return memory
+        return msgspec.structs.replace(memory, reservations=kept, backfilled=backfilled, looked=self.looked)
+
+    def _backfilled(
+        self, memory: CoreMemory, kept: Mapping[GangKey, Reservation], slots: Mapping[GangKey, Sequence[Slot]]
+    ) -> tuple[Backfilled, ...]:
+        old = [one for one in memory.backfilled if one.reserved_for in kept]
+        if old:
+            there = {one.gang for one in old}
+            uids = {
+                gang.key: {member.uid for member in gang.members if member.node is not None}
+                for gang in self.snapshot.gangs
+                if gang.key in there
+            }
+            # A gang that starts again now is judged by where it starts.
+            old = [
+                one
+                for one in old
+                if (uids.get(one.gang) if not one.pods else uids.get(one.gang, set()) & set(one.pods))
+                and not (one.gang in slots and not one.pods)
+            ]
+        new = []
+        for (gang, reserved_for), nodes in self.backfilled.items():
+            reservation = kept.get(reserved_for)
+            if reservation is None or gang not in slots:
+                continue
+            where = nodes or set(reservation.nodes)
+            pods = tuple(slot.uid for slot in slots[gang] if slot.node in where)
+            if pods:
+                new.append(Backfilled(gang=gang, reserved_for=reserved_for, pods=pods if nodes else ()))
+        return (*old, *new)
+
+
+def _signature(ask: Ask, *, whole: bool) -> object:
+    """What gangs that fail for the same reason have in common, within one decision: the room only shrinks."""
+    gang = ask.gang
+    parts = tuple((role.shape, len(role.waiting), role.need, role.topology, role.standing) for role in ask.roles)
+    return gang.queue, ask.need, gang.topology, parts, whole, gang.preemptible, gang.timing, gang.owner
