@@ -13,7 +13,7 @@ from muster.decide.warnings import EVICT_AT, EVICT_FOR, EVICT_PLAN, MARKS
 from muster.model.durations import parse_moment
 from muster.model.ledger import Commit, Memory
 from muster.model.pauses import Pause
-from muster.model.policy import Policy, Preemption, Timeouts
+from muster.model.policy import Actions, Fairness, Policy, Preemption, Timeouts
 from tests.line import Line
 from tests.nats_fixtures import eventually
 from tests.preemptor.seen import watched
@@ -137,7 +137,7 @@ async def forbid_evictions(line, *, least: int) -> None:
 
 
 async def test_a_budget_that_forbids_an_eviction_is_waited_for_and_told(nats_server):
-    async with full_cluster(nats_server, grace=2.0, labels={"app": "low"}) as (line, seen):
+    async with full_cluster(nats_server, grace=1.0, labels={"app": "low"}) as (line, seen):
         await ask_for_room(line)
         (asked,) = await eventually(lambda: warned(seen))
         await forbid_evictions(line, least=2)
@@ -153,7 +153,7 @@ async def test_a_budget_that_forbids_an_eviction_is_waited_for_and_told(nats_ser
 
 
 async def test_a_plan_that_budgets_forbid_for_too_long_is_given_back_and_not_tried_again_meanwhile(nats_server):
-    policy = Policy(preemption=Preemption(grace=2.0), timeouts=Timeouts(bind=1.0))
+    policy = Policy(preemption=Preemption(grace=1.0), timeouts=Timeouts(bind=1.0))
     async with full_cluster(nats_server, policy=policy, labels={"app": "low"}) as (line, seen):
         await ask_for_room(line)
         (asked,) = await eventually(lambda: warned(seen))
@@ -201,7 +201,7 @@ async def remember(line, seen, value) -> None:
 
 
 async def test_an_actor_that_only_observes_says_what_it_would_do_once_and_does_nothing(nats_server):
-    policy = Policy(preemption=Preemption(grace=1.0))
+    policy = Policy(fairness=Fairness(stability=0.0))
     async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy=policy) as line, watched(line) as seen:
         for name in ("borrows", "owns"):
             await line.create_queue(name, deserved={"nvidia.com/gpu": 8})
@@ -221,3 +221,16 @@ async def told(line, verb, gang):
         message = await line.bus.jetstream.get_last_msg("DECISIONS", subjects.decision_subject(verb, gang))
         return decode(Decision, message.data, message.headers or {})
     return None
+
+
+async def test_a_queue_takes_back_its_own_when_its_share_has_stood_for_a_while(nats_server):
+    policy = Policy(actions=Actions(reclaim="act"), fairness=Fairness(stability=2.0), preemption=Preemption(grace=1.0))
+    async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy=policy) as line, watched(line) as seen:
+        for name in ("borrows", "owns"):
+            await line.create_queue(name, deserved={"nvidia.com/gpu": 8})
+        await line.create_gang("low", pods=2, minimum=1, cards=8, queue="borrows")
+        await eventually(lambda: running(line, "low", 2))
+        await line.create_gang("urgent", pods=1, cards=8, queue="owns")
+        await eventually(lambda: running(line, "urgent", 1))
+        assert [one.entry.cause for one in seen.ledger.plans] == ["reclaim"]
+        assert await running(line, "low", 1)

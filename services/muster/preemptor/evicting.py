@@ -14,7 +14,6 @@ from typing import NamedTuple
 import structlog
 
 from muster.decide.commitments import OpenEntry
-from muster.decide.reasons import count
 from muster.decide.warnings import Duties, Warned, duties_of, marks_of
 from muster.fenced.actions import Actions
 from muster.fenced.executor import DONE, Executor, Outcome, Result, seen_in_state
@@ -57,7 +56,8 @@ class Evictor:
         self._executor = executor
         self._telling = telling
         self._metrics = metrics
-        self._timeouts = policy.timeouts
+        self.timeouts = policy.timeouts
+        """Of the policy in force."""
         self._clock = clock
         self._wall = wall
         self._log = log
@@ -68,6 +68,8 @@ class Evictor:
         """Since when budgets forbid evictions of a plan, by the monotonic clock."""
         self._refused: dict[Sequence, str] = {}
         """What the API server said of an eviction that it will never do."""
+        self._leaving: dict[PodUid, float] = {}
+        """Since when evicted pods take their time to go, by the monotonic clock."""
         self._budgets: dict[str, int] = {}
         """What each budget allowed at the last look."""
 
@@ -109,7 +111,7 @@ class Evictor:
                 yield Hopeless(entry, "REFUSED", f"an eviction is refused: {self._refused[entry.sequence]}")
                 continue
             since = self._blocked.get(entry.sequence)
-            if since is not None and now - since > self._timeouts.bind:
+            if since is not None and now - since > self.timeouts.bind:
                 message = f"PodDisruptionBudgets have forbidden its evictions for {now - since:.0f} s"
                 yield Hopeless(entry, "DISRUPTION_BUDGET", message)
 
@@ -119,6 +121,11 @@ class Evictor:
         self._blocked = {sequence: since for sequence, since in self._blocked.items() if sequence in opened}
         self._refused = {sequence: why for sequence, why in self._refused.items() if sequence in opened}
         self._telling.keep_only(opened)
+        for uid, since in tuple(self._leaving.items()):
+            pod = self._world.by_uid.get(uid)
+            if pod is None or pod.finished:
+                self._metrics.leaving.observe(self._clock() - since)
+                del self._leaving[uid]
         budgets = {key: budget.allowed for key, budget in self._world.budgets.items()}
         if budgets != self._budgets:
             self._budgets = budgets
@@ -182,7 +189,9 @@ class Evictor:
             self._refused[entry.sequence] = f"pod {victim.pod} of {victim.gang}: {result.message}"
         elif result.outcome is Outcome.DONE:
             self._blocked.pop(entry.sequence, None)
-            self._metrics.evicted(entry, self._world, victim, now=self._wall())
+            if victim.uid not in self._leaving:
+                self._leaving[victim.uid] = self._clock()
+                self._metrics.evicted(entry, self._world, victim, now=self._wall())
         return _again_later(result)
 
 
@@ -199,8 +208,3 @@ def _again_later(result: Result) -> Result:
     if result.outcome is not Outcome.SUPERSEDED:
         return result
     return Result(outcome=Outcome.AGAIN, message=result.message, retry_after=1.0)
-
-
-def told(entry: OpenEntry) -> str:
-    """A plan in a few words."""
-    return f"{count(len(entry.victims), 'pod')} of {count(len({one.gang for one in entry.victims}), 'job')}"

@@ -66,6 +66,7 @@ class Preemptor:
         self._unmarking = Unmarking(writer=self._writer, world=self._world, telling=self._telling, log=context.log)
         self._unsaid: deque[Decision] = deque(maxlen=MOST_UNSAID)
         self._something = asyncio.Event()
+        context.policies.follow(lambda _: self._wake())
 
     @property
     def ready(self) -> bool:
@@ -175,7 +176,7 @@ class Preemptor:
             warn_wake=self._warn_wake,
             plan_wake=self._plan_wake,
             metrics=self._metrics,
-            policy=self._context.policy,
+            policy=lambda: self._context.policy,
             clock=clock,
             wall=time.time,
             log=self._log,

@@ -72,11 +72,12 @@ class Term:
         warn_wake: Wake,
         plan_wake: Wake,
         metrics: PreemptorMetrics,
-        policy: Policy,
+        policy: Callable[[], Policy],
         clock: Callable[[], float],
         wall: Callable[[], float],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
+        """`policy` gives the one in force; another one is taken over before a look."""
         self._world = world
         self._ledger = ledger
         self._state = state
@@ -88,11 +89,12 @@ class Term:
         self._warn_wake = warn_wake
         self._plan_wake = plan_wake
         self._metrics = metrics
-        self._policy = policy
+        self._policy_now = policy
+        self._policy = policy()
         self._clock = clock
         self._wall = wall
         self._log = log
-        self._keeping = Keeping(world=world, policy=policy)
+        self._keeping = Keeping(world=world, policy=self._policy)
         self._judged: dict[Sequence, tuple[int, float]] = {}
         """Of open plans: the version of STATE on which each was found right, and when."""
         self._withdrawing: dict[Sequence, asyncio.Task[None]] = {}
@@ -109,22 +111,23 @@ class Term:
             await self._evictor.stop()
 
     async def _warn(self) -> None:
-        debounce = self._policy.debounce
         while True:
+            debounce = self._policy.debounce
             if self._state.ready:
                 self._evictor.warn(self._state.pod_freshness)
                 await self._unmarking.look(self._ledger.view)
             await self._warn_wake.wait(quiet=debounce.quiet, longest=debounce.longest, timeout=IDLE_SECONDS)
 
     async def _plans(self) -> None:
-        quiet = self._policy.debounce.longest
         while True:
+            quiet = self._policy.debounce.longest
             complete = self._state.pod_freshness
             moments = [self._evictor.next_moment(complete), self._proposer.next_moment(), IDLE_SECONDS]
             soonest = min(moment for moment in moments if moment is not None)
             await self._plan_wake.wait(quiet=quiet, longest=5 * quiet, timeout=max(0.02, soonest))
             if not self._state.ready:
                 continue
+            self._take_over(self._policy_now())
             pause = evictions_paused(self._ledger.view)
             self._metrics.paused.set(pause is not None)
             self._metrics.open_plans.set(len(self._ledger.view.plans()))
@@ -134,6 +137,14 @@ class Term:
                 continue
             await self._tend()
             await self._proposer.look(self._outlook(), self._ledger.view, version=self._world.version)
+
+    def _take_over(self, policy: Policy) -> None:
+        if policy is self._policy:
+            return
+        self._policy = policy
+        self._keeping = Keeping(world=self._world, policy=policy)
+        self._evictor.timeouts = policy.timeouts
+        self._log.info("plans by a new policy")
 
     def _outlook(self) -> Outlook:
         view = self._ledger.view

@@ -18,6 +18,10 @@ from muster.scheduler.book import Book
 from muster.scheduler.reporting import Reporter
 from muster.view.world import News, World
 
+READ_ELSEWHERE = ("reservations", "backfilled", "shares_since")
+"""Parts of the core's memory that the preemptor plans by: they are written soon, by an append of their own when there is no other."""
+SHARED_SECONDS = 2.0
+"""How often these are written at the most."""
 MEMORY_SECONDS = 60.0
 """How often the core's memory is written when no back-off in it has changed."""
 LARGEST_COMMIT = 20_000
@@ -106,10 +110,11 @@ class Committing:
                 memory = evicted(memory, entry, self._wall())
         if memory.nominations:
             memory = msgspec.structs.replace(memory, nominations=())
-        if not entries:
+        shared = self._is_waited_for(memory)
+        if not entries and not shared:
             self.memory = memory
             return expected
-        note = self._is_worth_saving(memory)
+        note = shared or self._is_worth_saving(memory)
         with_note = (*entries, Memory(core=CORE, value=memory.to_data())) if note else entries
         sequence = await self._book.append(with_note, expected=expected, at=self._wall())
         if sequence is None:
@@ -119,6 +124,12 @@ class Committing:
             self._saved, self._saved_at = memory, self._clock()
         self._reporter.committed(with_note, sequence, self._book.token)
         return sequence
+
+    def _is_waited_for(self, memory: CoreMemory) -> bool:
+        """The preemptor reads the memory from the LEDGER: what it plans by must not be a minute old."""
+        if self._clock() - self._saved_at < SHARED_SECONDS:
+            return False
+        return any(getattr(memory, name, None) != getattr(self._saved, name, None) for name in READ_ELSEWHERE)
 
     def _is_worth_saving(self, memory: CoreMemory) -> bool:
         """Back-offs and evictions must outlive us; what else the core remembers may be a minute old."""
