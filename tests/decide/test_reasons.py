@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from muster.decide.memory import Backoff, CoreMemory, gang_failed, gang_started, node_refused, without_expired
-from muster.decide.reasons import NEVER, Reason
+from muster.decide.reasons import NEVER, Reason, known_name
 from muster.model.gangs import Member, MemberState
 from muster.model.nodes import CardMode
 from muster.model.pods import PodTerm, Request, Shape
@@ -222,6 +222,22 @@ def test_back_offs_long_over_are_forgotten():
 def test_the_request_mix_counts_what_started_and_stays_small():
     decision = run(snapshot([node(gpus=4)], [gang("g", role(count=2, gpus=1), role("c", cpu=1, memory=GIB))]))
     assert decision.memory.mix == {"cards:1 cpu:0 memory:0": 2, f"none cpu:1 memory:{11 * 10**8}": 1}
+
+
+@pytest.mark.parametrize(
+    ("gang", "name"),
+    [
+        pytest.param("ns/llm-7d41e602-eece-428b-af7b-118e820865d6", "ns/llm", id="a Volcano Job's PodGroup"),
+        pytest.param("ns/llm-7", "ns/llm-7", id="an operator's"),
+        pytest.param(
+            "ns/podgroup-7d41e602-eece-428b-af7b-118e820865d6",
+            "ns/podgroup-7d41e602-eece-428b-af7b-118e820865d6",
+            id="one made for a pod",
+        ),
+    ],
+)
+def test_a_gang_is_called_as_people_know_it(gang, name):
+    assert known_name(gang) == name
 
 
 def test_every_code_is_a_word_of_its_own():

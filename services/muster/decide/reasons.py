@@ -10,8 +10,7 @@ from enum import StrEnum
 from muster.model.quantity import format_bytes, format_cpu
 from muster.model.units import ONE_CARD
 
-
-UID_BEHIND = re.compile(r"(?<=[^/])-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
+UID_BEHIND = re.compile(r"(?<!\bpodgroup)-[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}$")
 
 
 class Reason(StrEnum):
@@ -137,7 +136,9 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def known_name(gang: str) -> str:
-    """A gang as people know it: the uid that a Volcano Job's PodGroup carries behind the job's name is left out."""
+    """A gang as people know it: the uid that a Volcano Job's PodGroup carries behind the job's name is left out; a PodGroup
+    that was made for pods is called by its own.
+    """
     return UID_BEHIND.sub("", gang)
 
 

@@ -17,7 +17,7 @@ from muster.decide.explaining.nodes import SAID
 from muster.decide.explaining.words import asked_roles, wishes
 from muster.decide.fleet import Fleet, Ints, Mask
 from muster.decide.placement.feasibility import admission, capacity
-from muster.decide.reasons import Reason, count, format_amount
+from muster.decide.reasons import Reason, count, format_amount, known_name
 from muster.decide.room import Room
 from muster.decide.scheduling.state import least_charge
 from muster.decide.shares import Tree, tree_of
@@ -62,7 +62,7 @@ class Details(NamedTuple):
 
 def own_name(gang: GangKey) -> str:
     """A gang by the name of its PodGroup."""
-    return split_key(gang)[1]
+    return known_name(split_key(gang)[1])
 
 
 def details_of(scene: Scene, gang: Gang, code: str, policy: Policy, now: float, *, named: Named = own_name) -> Details:

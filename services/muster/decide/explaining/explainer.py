@@ -14,7 +14,7 @@ from muster.decide.explaining.nodes import no_node, unknown_level
 from muster.decide.explaining.words import Why, asked_roles, asks_text
 from muster.decide.ordering import gang_key_order
 from muster.decide.placement.greedy import Greedy
-from muster.decide.reasons import NEVER, Reason, count
+from muster.decide.reasons import NEVER, Reason, count, known_name
 from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held
 from muster.decide.scheduling.state import Round
@@ -105,7 +105,7 @@ class Explainer:
             self._ahead = sorted(landed, key=gang_key_order)
         ahead = self._ahead
         same = [gang for gang in ahead if gang.queue == ask.gang.queue] or ahead
-        names = ", ".join(gang.key for gang in same[:3]) + (" …" if len(same) > 3 else "")
+        names = ", ".join(known_name(gang.key) for gang in same[:3]) + (" …" if len(same) > 3 else "")
         return Why(
             Reason.BEHIND,
             f"asks {asks_text(ask)}; the room goes to {count(len(ahead), 'job')} ahead of it: {names}",
