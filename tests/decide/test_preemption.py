@@ -4,10 +4,10 @@ import pytest
 from muster.decide.memory import CoreMemory, nominated
 from muster.decide.preemption import propose
 from muster.model.gangs import MemberState
-from muster.model.policy import Actions, Policy
+from muster.model.policy import Actions, Fairness, Policy
 from tests.decide.build import CARD, gang, node, placed, queue, reasons, role, run, snapshot, standing, whole
 
-ACT = Policy(actions=Actions(preempt="act", reclaim="act", consolidate="act"))
+ACT = Policy(actions=Actions(preempt="act", reclaim="act", consolidate="act"), fairness=Fairness(stability=0.0))
 
 
 def holder(name="low", *, on="n1", cards=(0,), priority=0, minimum=None, namespace_="ns", **more):

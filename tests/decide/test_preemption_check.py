@@ -3,10 +3,11 @@
 import msgspec
 import pytest
 
-from muster.decide.memory import CoreMemory, evicted, nominated
+from muster.decide.memory import Backfilled, CoreMemory, Reservation, ShareSince, evicted, nominated
 from muster.decide.preemption import plan_entry, propose, refusal, tried, unsound
 from muster.model.budgets import Budget
 from muster.model.gangs import MemberState, Timing
+from muster.model.pauses import Pause
 from muster.model.policy import Actions, Fairness, Policy, Preemption, QueueRules
 from tests.decide.build import CARD, gang, node, queue, role, snapshot, standing, whole
 from tests.decide.test_preemption import holder
@@ -298,3 +299,73 @@ def test_where_nobody_is_entitled_usage_over_share_evens_out_and_no_further():
     assert len(second_case(2).plan.victims) == 2
     assert len(second_case(3).plan.victims) == 3
     assert second_case(4).plan is None
+
+
+# --- reservations, stability, pauses -----------------------------------------------------------------------------------
+
+
+def test_who_runs_backfilled_for_a_gang_leaves_for_it_whatever_the_priorities_and_queues():
+    filler = holder("filler", cards=(0, 1), queue="p", priority=99)
+    before = state(filler, WANT, nodes=[node("n1", gpus=2)], queues=[queue("q"), queue("p", reclaimable=False)])
+    assert propose(before, CoreMemory(), NOW, ACT).plan is None
+    memory = CoreMemory(backfilled=(Backfilled(gang="ns/filler", reserved_for="ns/want"),))
+    proposal = propose(before, memory, NOW, ACT)
+    assert proposal.plan.cause == "backfill"
+    plan = plan_entry(proposal, before, memory, NOW, ACT)
+    assert refusal(before, memory, NOW, ACT, plan) == ""
+    assert refusal(before, CoreMemory(), NOW, ACT, plan) != ""
+    kept = msgspec.structs.replace(before, gangs=(msgspec.structs.replace(filler, preemptible=False), WANT))
+    assert propose(kept, memory, NOW, ACT).plan is None
+
+
+def test_what_is_owed_leaves_before_anybody_of_lower_priority():
+    filler = holder("filler", cards=(0, 1), queue="p", priority=99)
+    before = state(filler, holder("low", on="n2", cards=(0, 1)), WANT, queues=[queue("q"), queue("p")])
+    memory = CoreMemory(backfilled=(Backfilled(gang="ns/filler", reserved_for="ns/want"),))
+    assert {key for key, _ in propose(before, memory, NOW, ACT).plan.victims} == {"ns/filler"}
+
+
+def test_a_share_that_has_just_changed_reclaims_nothing_yet():
+    policy = msgspec.structs.replace(ACT, fairness=Fairness(stability=60.0))
+    queues = [queue("q", deserved={"gpu": 2 * CARD}), queue("p")]
+    before = state(holder("a", cards=(0, 1), queue="p"), WANT, nodes=[node("n1", gpus=2)], queues=queues)
+
+    def seen(since):
+        return CoreMemory(shares_since={"q": ShareSince(share="gpu=all", since=since)})
+
+    assert propose(before, seen(NOW - 59), NOW, policy).plan is None
+    proposal = propose(before, seen(NOW - 60), NOW, policy)
+    assert proposal.plan.cause == "reclaim"
+    plan = plan_entry(proposal, before, seen(NOW - 60), NOW, policy)
+    assert refusal(before, seen(NOW - 60), NOW, policy, plan) == ""
+    assert "has changed within 60 s" in refusal(before, seen(NOW - 1), NOW, policy, plan)
+
+
+def test_nobody_is_planned_to_leave_a_queue_whose_evictions_are_paused():
+    paused = msgspec.structs.replace(BEFORE, pauses=(Pause(act="evict", queue="q"),))
+    assert propose(paused, CoreMemory(), NOW, ACT).plan is None
+    assert "evicting pods is paused in queue q" in refusal(paused, CoreMemory(), NOW, ACT, entry(BEFORE))
+
+
+def test_nobody_whose_turn_comes_later_is_planned_onto_nodes_reserved_for_another():
+    later = gang("later", role(gpus=2), priority=8)
+    before = state(holder("a", cards=(0, 1)), holder("b", on="n2", cards=(0, 1), preemptible=False), WANT, later)
+    small = msgspec.structs.replace(WANT, never_preempts=True)
+    waits = msgspec.structs.replace(before, gangs=(*before.gangs[:2], small, later))
+    assert propose(waits, CoreMemory(), NOW, ACT).plan.gang == "ns/later"
+    blocked = state(
+        holder("a", cards=(0, 1)),
+        holder("b", on="n2", cards=(0, 1)),
+        gang("big", role(gpus=2, count=3), priority=9),
+        later,
+    )
+    memory = CoreMemory(reservations=(Reservation(gang="ns/big", gang_uid="uid-big", nodes=("n1", "n2"), made_at=0.0),))
+    nodes = (*NODES, node("n3", gpus=2, unschedulable=True))
+    blocked = msgspec.structs.replace(blocked, nodes=nodes)
+    assert propose(blocked, CoreMemory(), NOW, ACT).plan is not None
+    # The big one could not fit an emptied cluster, so that it has no turn and keeps nothing.
+    assert propose(blocked, memory, NOW, ACT).plan is not None
+    held = msgspec.structs.replace(blocked, nodes=(*NODES, node("n3", gpus=2)), gangs=(
+        *blocked.gangs, holder("c", on="n3", cards=(0, 1), preemptible=False)))  # fmt: skip
+    assert propose(held, CoreMemory(), NOW, ACT).plan.gang == "ns/later"
+    assert propose(held, memory, NOW, ACT).plan is None

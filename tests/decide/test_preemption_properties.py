@@ -121,7 +121,7 @@ def optimum(state, policy=POLICY, now=NOW):
     memory = CoreMemory()
     start = start_of(state)
     world = world_of(start, state, memory, now, policy)
-    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
+    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, tree=world.tree, named=world.named)
     supply = Supply(state.gangs, fleet=world.fleet, protection=protection, restarts={}, busy=world.busy, now=now)
     most = policy.preemption.moved_per_gained
     allowances = Allowances(state.budgets, world.named)

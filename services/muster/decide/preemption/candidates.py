@@ -8,7 +8,7 @@ there has to hit.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ import numpy as np
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import PODS, Fleet, Ints, Mask
 from muster.decide.placement.feasibility import admission, capacity
-from muster.decide.preemption.law import in_queue, reclaimable
+from muster.decide.preemption.law import reclaimable
 from muster.decide.preemption.protection import Protection
 from muster.decide.preemption.trial import Trial
 from muster.decide.preemption.victims import Unit, over_share, priced, units_of
@@ -26,6 +26,8 @@ from muster.decide.shares import Tree
 from muster.model.gangs import Gang
 from muster.model.units import GangKey, NodeName, QueueName
 
+Owes = Callable[[GangKey, Unit], bool]
+"""Whether a unit has to leave for a gang whatever the priorities and queues; see `muster.decide.waiting.eviction`."""
 KEPT_AT_LEAST = 1000
 Kept = dict[GangKey, tuple[Gang, tuple[NodeName, ...], list[Unit]]]
 """Units of gangs that are still the same, on the same nodes; a caller that keeps it saves making them again."""
@@ -34,13 +36,14 @@ Kept = dict[GangKey, tuple[Gang, tuple[NodeName, ...], list[Unit]]]
 class Supply:
     """The units of every gang that may lose pods, made when first asked for."""
 
-    def __init__(self, gangs: Iterable[Gang], *, fleet: Fleet, protection: Protection, restarts: dict[GangKey, int], busy: Mask, now: float, kept: Kept | None = None) -> None:  # fmt: skip
+    def __init__(self, gangs: Iterable[Gang], *, fleet: Fleet, protection: Protection, restarts: dict[GangKey, int], busy: Mask, now: float, kept: Kept | None = None, owes: Owes | None = None) -> None:  # fmt: skip
         self._gangs = tuple(gangs)
         self._fleet = fleet
         self._protection = protection
         self._restarts = restarts
         self._busy = busy
         self._now = now
+        self._owes = owes
         self._units: dict[GangKey, list[Unit]] = {}
         self._kept: Kept = {} if kept is None else kept
         if len(self._kept) > 2 * len(self._gangs) + KEPT_AT_LEAST:
@@ -53,16 +56,15 @@ class Supply:
             if gang.key == ask.gang.key or gang.queue not in tree.queues:
                 continue
             across = gang.queue != ask.gang.queue
-            if across:
-                if not reclaim:
-                    continue
-            elif not preempt or gang.priority >= ask.gang.priority:
+            lawful = reclaim if across else preempt and gang.priority < ask.gang.priority
+            if not (lawful or (preempt and self._owes)):
                 continue
             units = self.of(gang)
-            if not units:
-                continue
-            if in_queue(ask, units[0]) if not across else reclaimable(tree, ask, units[0]):
-                found += units
+            if preempt and self._owes:
+                units = [unit._replace(owed=True) if self._owes(ask.gang.key, unit) else unit for unit in units]
+            if units and not (lawful and (not across or reclaimable(tree, ask, units[0]))):
+                units = [unit for unit in units if unit.owed]
+            found += units
         return found
 
     def of(self, gang: Gang) -> list[Unit]:
@@ -91,7 +93,7 @@ def order_of(tree: Tree, ask: Ask, unit: Unit) -> tuple[int, bool, int, float, i
     """What the unit costs, dearest last."""
     other = unit.gang.queue != ask.gang.queue
     return (
-        unit.gang.priority,
+        unit.rank,
         unit.core,
         tree.queues[unit.gang.queue].priority if other else 0,
         -over_share(tree, unit.gang.queue, unit.charge) if other else 0.0,
@@ -138,16 +140,16 @@ def bounds_of(trial: Trial, empty: Room, ask: Ask, units: Sequence[Unit]) -> Bou
     """The bounds for one gang."""
     room, fleet = trial.room, trial.room.fleet
     free, whole = room.free.copy(), room.whole_free.copy()
-    priorities = tuple(sorted({unit.gang.priority for unit in units}))
+    priorities = tuple(sorted({unit.rank for unit in units}))
     seen: set[GangKey] = set()
     of_priority: dict[int, list[Unit]] = {priority: [] for priority in priorities}
     for unit in units:
         if unit.core:
             seen.add(unit.gang.key)
-            of_priority[unit.gang.priority].append(unit)
+            of_priority[unit.rank].append(unit)
     for unit in units:
         if unit.gang.key not in seen:  # a core holds its surplus too
-            of_priority[unit.gang.priority].append(unit)
+            of_priority[unit.rank].append(unit)
     waiting = [role for role in ask.roles if role.waiting]
     fits = []
     for priority in priorities:

@@ -20,10 +20,12 @@ from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.history import plan_stopped
 from muster.decide.preemption.judging import Judge
 from muster.decide.preemption.law import in_queue, reclaimable
+from muster.decide.preemption.owing import owes_of
 from muster.decide.preemption.protection import Protection
 from muster.decide.preemption.victims import Unit, surplus_left, unit_of
 from muster.decide.preemption.world import World, without_members, world_of
 from muster.decide.scheduling.holds import hold_of
+from muster.decide.waiting.stability import shares_stable
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.instructions import Place
 from muster.model.ledger import Nominated, Plan, Victim
@@ -62,8 +64,19 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     ask, why = _waits(world, start, memory, now, plan, policy=policy, pauses=snapshot.pauses)
     if ask is None:
         return why
-    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
+    protection = Protection(
+        world.fleet,
+        memory=memory,
+        now=now,
+        policy=policy,
+        tree=world.tree,
+        named=world.named,
+        pauses=snapshot.pauses,
+    )
     units, why = _units(world, plan.victims, protection)
+    owes = owes_of(memory, now, policy)
+    if owes is not None and plan.cause != CONSOLIDATE:
+        units = [unit._replace(owed=owes(ask.gang.key, unit)) for unit in units]
     if why := why or _shared_nodes(world, plan):
         return why
     if why := Allowances(snapshot.budgets, world.named).refuses(units):
@@ -73,6 +86,8 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     if world.settled.fits(ask, ()) is not None:
         return f"{plan.gang} fits without any plan, once what leaves already is gone"
     judge = Judge(world.trial, ask, moved_per_gained=policy.preemption.moved_per_gained)
+    if plan.cause == "reclaim" and not shares_stable(memory, ask.gang.queue, now, policy):
+        return f"the share of queue {ask.gang.queue} has changed within {policy.fairness.stability:g} s: nobody leaves for it yet"
     why = _moves(ask, units, plan) if plan.cause == CONSOLIDATE else _evictions(judge, units, plan)
     return why or _room(snapshot, memory, plan, frozenset(victim.uid for victim in plan.victims))
 
@@ -89,7 +104,9 @@ def unsound(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     stays, why = _left(world, plan.victims)
     if why or not stays:
         return why
-    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named, history=False)
+    protection = Protection(
+        world.fleet, memory=memory, now=now, policy=policy, tree=world.tree, named=world.named, history=False
+    )
     for gang in {gang.key: gang for gang, _ in stays}.values():
         if reason := protection.refuses(gang) or _may_not(world, ask, gang, plan.cause):
             return reason
@@ -185,9 +202,11 @@ def _shared_nodes(world: World, plan: PlanView) -> str:
 def _evictions(judge: Judge, units: Sequence[Unit], plan: Plan) -> str:
     tree, ask = judge.trial.tree, judge.ask
     for unit in units:
+        if unit.owed:
+            continue
         across = unit.gang.queue != ask.gang.queue
-        if across and plan.cause == "preempt":
-            return f"{unit.gang.key} is of another queue: taking from it is reclaim, not preempt"
+        if across and plan.cause != "reclaim":
+            return f"{unit.gang.key} is of another queue: taking from it is reclaim, not {plan.cause}"
         if across and not reclaimable(tree, ask, unit):
             return f"nothing is reclaimed from queue {unit.gang.queue}"
         if not across and not in_queue(ask, unit):
@@ -233,9 +252,9 @@ def _left(world: World, victims: Iterable[Victim]) -> tuple[list[tuple[Gang, Vic
 def _may_not(world: World, ask: Ask, gang: Gang, cause: str) -> str:
     if cause == CONSOLIDATE:
         return f"{gang.key} has a higher priority than {ask.gang.key}" if gang.priority > ask.gang.priority else ""
-    if gang.queue == ask.gang.queue and gang.priority >= ask.gang.priority and cause != "backfill":
+    if gang.queue == ask.gang.queue and gang.priority >= ask.gang.priority and cause == "preempt":
         return f"{gang.key} is not of lower priority than {ask.gang.key} any more"
-    if gang.queue != ask.gang.queue and not world.tree.queues[gang.queue].reclaimable:
+    if gang.queue != ask.gang.queue and cause == "reclaim" and not world.tree.queues[gang.queue].reclaimable:
         return f"nothing is reclaimed from queue {gang.queue} any more"
     return ""
 

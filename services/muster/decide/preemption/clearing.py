@@ -30,7 +30,7 @@ def weight(unit: Unit, limit: int) -> float:
     cost = (
         unit.lost * 1e6 + unit.restarts * 1e5 + unit.core * 1e3 + len(unit.members) + 1e-9 * unit.charge.get("gpu", 0)
     )
-    return cost if unit.gang.priority == limit else cost * LOWER
+    return cost if unit.rank == limit else cost * LOWER
 
 
 class Clearing:

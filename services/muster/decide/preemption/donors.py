@@ -25,7 +25,7 @@ class Donors:
         """Whether the law and budgets let the unit leave, with what was taken until now."""
         if self.allowances.refuses((unit,)):
             return False
-        if unit.gang.queue == self.ask.gang.queue:
+        if unit.owed or unit.gang.queue == self.ask.gang.queue:
             return True
         return (donor_keeps if self.second else donor_above)(self.tree, self.ask, unit, self.asked)
 

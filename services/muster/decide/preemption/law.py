@@ -1,6 +1,6 @@
 """Whose share allows what.
 
-Inside a queue: strictly lower priority. Across queues, either of two cases holds on every level below the common one:
+What is owed to the gang leaves for it whatever the rest says. Inside a queue: strictly lower priority. Across queues, either of two cases holds on every level below the common one:
 
     first    the reclaimer stays within its claim in what must be taken, and the donor is above its own just before each unit
              leaves (so an indivisible last unit may take it below)
@@ -85,9 +85,9 @@ def donor_keeps(tree: Tree, ask: Ask, unit: Unit, resources: Iterable[str]) -> b
 
 def lawful(tree: Tree, ask: Ask, units: Sequence[Unit], charge: Mapping[str, int], taken: frozenset[str]) -> bool:
     """Whether these units may leave for the gang, judged in what must be taken; usage is left as it was."""
-    cross = [unit for unit in units if unit.gang.queue != ask.gang.queue]
-    own = [unit for unit in units if unit.gang.queue == ask.gang.queue]
-    if not all(in_queue(ask, unit) for unit in own):
+    cross = [unit for unit in units if unit.gang.queue != ask.gang.queue and not unit.owed]
+    own = [unit for unit in units if unit.gang.queue == ask.gang.queue or unit.owed]
+    if not all(unit.owed or in_queue(ask, unit) for unit in own):
         return False
     if not cross:
         return True

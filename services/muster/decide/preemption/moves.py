@@ -9,19 +9,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from muster.decide.asks import Ask, ask_of
+from muster.decide.fleet import CPU, MEMORY
+from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.greedy import Landed
 from muster.decide.preemption.allowances import Allowances
+from muster.decide.preemption.candidates import bounds_of
 from muster.decide.preemption.law import within_claim
 from muster.decide.preemption.trial import Trial
 from muster.decide.preemption.victims import Unit, unit_of
+from muster.decide.room import Room
 from muster.decide.shares import Amounts
 from muster.model.gangs import Gang, MemberState
+from muster.model.pods import Shape
 from muster.model.units import ONE_CARD
 
 MOST_MOVED = 2.0
 MOST_JOBS_ON_A_NODE = 8
+MOST_NODES_TRIED = 64
 
 
 class Move(NamedTuple):
@@ -32,13 +39,13 @@ class Move(NamedTuple):
     landed: tuple[Landed, ...]
 
 
-def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang], allowances: Allowances) -> Move | None:
+def consolidation(trial: Trial, empty: Room, ask: Ask, gangs: Sequence[Gang], allowances: Allowances) -> Move | None:
     """The smallest set of moves from one node that makes room for the gang, or None. ``gangs``: those that may leave."""
     fleet = trial.room.fleet
     movable = [
         unit_of(gang, [m for m in gang.members if m.state is MemberState.BOUND], fleet, core=True)
         for gang in gangs
-        if gang.key != ask.gang.key and gang.preemptible and gang.priority <= ask.gang.priority
+        if gang.key != ask.gang.key and gang.priority <= ask.gang.priority
     ]
     movable = [unit for unit in movable if not allowances.refuses([unit])]
     movable.sort(key=lambda unit: (unit.charge.get("gpu", 0), len(unit.members), unit.key))
@@ -46,10 +53,15 @@ def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang], allowances: All
     for unit in movable:
         for row in unit.rows:
             by_row.setdefault(row, []).append(unit)
+    if not movable or _too_little(trial, ask):
+        return None
     best: Move | None = None
-    for row in sorted(by_row):
+    placeable = _has_room(trial, movable)
+    wide = np.sum(bounds_of(trial, empty, ask, movable).fits[-1], axis=0)
+    rows = [row for row in by_row if wide[row] >= ask.minimum and any(unit.key in placeable for unit in by_row[row])]
+    for row in sorted(rows)[:MOST_NODES_TRIED]:
         chosen: list[Unit] = []
-        for unit in by_row[row][:MOST_JOBS_ON_A_NODE]:
+        for unit in [one for one in by_row[row] if one.key in placeable][:MOST_JOBS_ON_A_NODE]:
             chosen.append(unit)
             move = _try(trial, ask, chosen)
             if move is not None and not allowances.refuses(move.units):
@@ -57,6 +69,36 @@ def consolidation(trial: Trial, ask: Ask, gangs: Sequence[Gang], allowances: All
                     best = move
                 break
     return best
+
+
+def _too_little(trial: Trial, ask: Ask) -> bool:
+    """Whether there is less free in the whole cluster than the gang asks: moves alone make nothing free."""
+    room = trial.room
+    lacking = max(0, ask.need - sum(role.need for role in ask.roles))
+    cards = cpu = memory = 0
+    for role in sorted(ask.roles, key=lambda one: (one.shape.request.cards, one.shape.request.cpu)):
+        more = min(lacking, len(role.waiting) - role.need)
+        lacking -= more
+        pods = role.need + more
+        cards += pods * role.shape.request.cards
+        cpu += pods * role.shape.request.cpu
+        memory += pods * role.shape.request.memory
+    free = np.maximum(room.free, 0).sum(axis=0)
+    return bool(int(room.card_core.sum()) < 100 * cards or free[CPU] < cpu or free[MEMORY] < memory)
+
+
+def _has_room(trial: Trial, units: Sequence[Unit]) -> set[object]:
+    """Units for whose pods there is a free place somewhere, as things stand, or that stand on several nodes."""
+    free: dict[Shape, bool] = {}
+    found: set[object] = set()
+    for unit in units:
+        shapes = {role.name: role.shape for role in unit.gang.roles}
+        for shape in {shapes[member.role] for member in unit.members}:
+            if shape not in free:
+                free[shape] = bool(capacity(trial.room, shape).any())
+            if free[shape] or len(unit.rows) > 1:
+                found.add(unit.key)
+    return found
 
 
 def _moved(units: Sequence[Unit]) -> int:

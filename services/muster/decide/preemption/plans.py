@@ -136,10 +136,10 @@ class Planner:
             best = None
         if self.judge.codes is not None:
             for place in places[:MOST_DOMAINS_TRIED]:
-                if best is None or bounds.priorities[place.rank] <= max(unit.gang.priority for unit in best.units):
+                if best is None or bounds.priorities[place.rank] <= max(unit.rank for unit in best.units):
                     best = _cheaper(best, self._inside(place))
             return best
-        largest = sorted(self.units, key=lambda unit: (unit.gang.priority, unit.core, -unit.charge.get("gpu", 0)))
+        largest = sorted(self.units, key=lambda unit: (unit.rank, unit.core, -unit.charge.get("gpu", 0)))
         for order in (self.units, largest):
             best = _cheaper(best, self._plan(order))
             if best is not None and len(best.units) > LONG_PLAN:
@@ -164,7 +164,7 @@ class Planner:
                 if len(known) >= MOST_DOMAINS_SOLVED:
                     break
                 limit = bounds.priorities[rank]
-                allowed = [unit for unit in self._on(place) if unit.gang.priority <= limit]
+                allowed = [unit for unit in self._on(place) if unit.rank <= limit]
                 clearing = Clearing(self.trial.room.fleet, allowed, place.rows, bounds.fits[rank][0], limit)
                 chosen = clearing.cheapest(now, self.ask.minimum, self.donors, most=most)
                 if chosen:
@@ -276,7 +276,7 @@ class Planner:
         with_surplus = {unit.gang.key for unit in self.units if not unit.core}
         width = int(codes.max(initial=0)) + 2
         _, pair, times = np.unique(owner * width + codes[rows] + 1, return_inverse=True, return_counts=True)
-        priority = np.array([unit.gang.priority for unit in cores])
+        priority = np.array([unit.rank for unit in cores])
         prices: list[Floats] = []
         for limit in bounds.priorities:
             each = np.array([0.0 if unit.gang.key in with_surplus else weight(unit, limit) for unit in cores])
@@ -380,7 +380,7 @@ class Planner:
         """What plans are compared by; see the module."""
         levels: dict[int, list[float]] = {}
         for unit in units:
-            level = levels.setdefault(unit.gang.priority, [0, 0, 0, 0, 0, 0, 0.0])
+            level = levels.setdefault(unit.rank, [0, 0, 0, 0, 0, 0, 0.0])
             other = unit.gang.queue != self.ask.gang.queue
             level[0] += unit.lost
             level[1] += unit.restarts

@@ -6,6 +6,7 @@ while everything it looked at is the same.
 """
 
 import msgspec
+import numpy as np
 
 from muster.decide.asks import Ask
 from muster.decide.basis import Basis, Start, start_of
@@ -17,11 +18,14 @@ from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.candidates import Kept, Supply
 from muster.decide.preemption.history import digest_of, stopped
 from muster.decide.preemption.moves import consolidation
+from muster.decide.preemption.owing import owes_of
 from muster.decide.preemption.plans import Found, Planner
 from muster.decide.preemption.protection import Protection, restarts_of
 from muster.decide.preemption.victims import Unit
 from muster.decide.preemption.world import World, world_of
 from muster.decide.scheduling.state import least_charge
+from muster.decide.waiting.promotion import promoted
+from muster.decide.waiting.stability import shares_stable
 from muster.model.instructions import Evict
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
@@ -70,7 +74,7 @@ def _proposed(
     start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, kept: Kept
 ) -> Proposal:
     world = world_of(start, snapshot, memory, now, policy)
-    turns = _turns(world)
+    turns = _turns(world, memory, now, policy)
     if not turns:
         return Proposal()
     supply = _supply(world, snapshot, memory, now, policy, kept=kept)
@@ -79,11 +83,14 @@ def _proposed(
     finding = ""
     hopeless: set[object] = set()
     """What gangs ask that had no plan: those who ask the same have none either."""
-    for ask in turns:
-        asked = _asked(ask)
+    special = {one.gang for one in memory.reservations} | {one.reserved_for for one in memory.backfilled}
+    for number, ask in enumerate(turns):
+        asked: object = (_asked(ask), ask.gang.key if ask.gang.key in special else "")
+        if number:
+            _keep_for(world, turns[number - 1], memory)
         if asked in hopeless:
             continue
-        found = _evictions(world, start, supply, ask, policy, allowances=allowances)
+        found = _evictions(world, start, supply, ask, policy, allowances=allowances, memory=memory, now=now)
         if found is None:
             hopeless.add(asked)
             continue
@@ -94,9 +101,13 @@ def _proposed(
             finding = finding or limit
             continue
         return proposal
+    unmoved: set[object] = set()
     for ask in turns if policy.actions.consolidate == "act" else ():
-        moved = _moves(world, supply, ask, until, allowances)
-        if moved is not None and not allowances.refuses(moved[1]) and not _led_nowhere(memory, moved[0], snapshot):
+        asked = _asked(ask)
+        moved = _moves(world, start, supply, ask, until, allowances=allowances) if asked not in unmoved else None
+        if moved is None:
+            unmoved.add(asked)
+        elif not allowances.refuses(moved[1]) and not _led_nowhere(memory, moved[0], snapshot):
             return moved[0]
     return Proposal(finding=finding)
 
@@ -108,7 +119,15 @@ def _led_nowhere(memory: CoreMemory, proposal: Proposal, snapshot: Snapshot) -> 
 
 def _supply(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, kept: Kept) -> Supply:
     """Everything that may leave now."""
-    protection = Protection(world.fleet, memory=memory, now=now, policy=policy, named=world.named)
+    protection = Protection(
+        world.fleet,
+        memory=memory,
+        now=now,
+        policy=policy,
+        tree=world.tree,
+        named=world.named,
+        pauses=snapshot.pauses,
+    )
     return Supply(
         snapshot.gangs,
         fleet=world.fleet,
@@ -117,13 +136,28 @@ def _supply(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, po
         busy=world.busy,
         now=now,
         kept=kept,
+        owes=owes_of(memory, now, policy),
     )
 
 
-def _turns(world: World) -> list[Ask]:
+def _keep_for(world: World, ask: Ask, memory: CoreMemory) -> None:
+    """Nobody whose turn comes later is planned onto nodes that are reserved for a gang."""
+    mine = next((one for one in memory.reservations if one.gang == ask.gang.key), None)
+    if mine is not None:
+        rows = np.zeros(world.fleet.size, dtype=np.bool_)
+        rows[[world.fleet.row_of[name] for name in mine.nodes if name in world.fleet.row_of]] = True
+        world.trial.block({role.shape for one in world.asks.values() for role in one.roles}, rows)
+
+
+def _turns(world: World, memory: CoreMemory, now: float, policy: Policy) -> list[Ask]:
     """Gangs that need a plan, in the order in which the scheduler would serve them."""
     asks = world.asks.values()
-    line = Line(world.tree, (ask for ask in asks if not ask.gang.broken), lambda ask: least_charge(world.room, ask))
+    line = Line(
+        world.tree,
+        (ask for ask in asks if not ask.gang.broken),
+        lambda ask: least_charge(world.room, ask),
+        promoted=promoted(asks, memory, now, policy),
+    )
     turns = sorted((ask for ask in asks if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
     while (turn := line.next()) is not None:
         turns.append(turn)
@@ -148,10 +182,19 @@ def _asked(ask: Ask) -> object:
 
 
 def _evictions(
-    world: World, start: Start, supply: Supply, ask: Ask, policy: Policy, *, allowances: Allowances
+    world: World,
+    start: Start,
+    supply: Supply,
+    ask: Ask,
+    policy: Policy,
+    *,
+    allowances: Allowances,
+    memory: CoreMemory,
+    now: float,
 ) -> Found | None:
     actions = policy.actions
-    units = supply.for_ask(ask, world.tree, preempt=actions.preempt == "act", reclaim=actions.reclaim == "act")
+    reclaim = actions.reclaim == "act" and shares_stable(memory, ask.gang.queue, now, policy)
+    units = supply.for_ask(ask, world.tree, preempt=actions.preempt == "act", reclaim=reclaim)
     if not units:
         return None
     moved = policy.preemption.moved_per_gained
@@ -161,17 +204,19 @@ def _evictions(
 def _proposal(world: World, ask: Ask, found: Found, until: float) -> Proposal:
     slots = slots_of(world.fleet, ask, found.landed)
     victims = tuple((unit.gang.key, member.uid) for unit in found.units for member in unit.members)
-    cross = any(unit.gang.queue != ask.gang.queue for unit in found.units)
-    evict = Evict(gang=ask.gang.key, victims=victims, slots=slots, cause="reclaim" if cross else "preempt")
+    cross = any(unit.gang.queue != ask.gang.queue and not unit.owed for unit in found.units)
+    owed = any(unit.owed for unit in found.units)
+    cause = "reclaim" if cross else "backfill" if owed else "preempt"
+    evict = Evict(gang=ask.gang.key, victims=victims, slots=slots, cause=cause)
     hold = Nomination(gang=ask.gang.key, slots=slots, victims=tuple(uid for _, uid in victims), until=until)
     return Proposal(plan=evict, nominations=(hold,), uids=((ask.gang.key, ask.gang.uid),))
 
 
 def _moves(
-    world: World, supply: Supply, ask: Ask, until: float, allowances: Allowances
+    world: World, start: Start, supply: Supply, ask: Ask, until: float, *, allowances: Allowances
 ) -> tuple[Proposal, tuple[Unit, ...]] | None:
     movable = [gang for gang in world.gangs.values() if supply.of(gang)]
-    move = consolidation(world.trial, ask, movable, allowances)
+    move = consolidation(world.trial, start.empty, ask, movable, allowances)
     if move is None:
         return None
     fleet = world.fleet

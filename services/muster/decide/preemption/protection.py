@@ -1,7 +1,8 @@
 """Who is left alone whatever the room: the rules that protect gangs from plans (DESIGN 8, never).
 
     for good      non-preemptible where its queue's rules let it be, kube-system and critical, pods assumed or on nodes not ready
-    for a while   inside its min-runtime or cool-down, evicted too often within the hour, named by an open plan
+    for a while   inside its min-runtime or cool-down, evicted too often within the hour, named by an open plan, evictions from
+                  its queue paused
 
 Wishes are capped by the policy, per queue where its rules say so. A gang whose start is not known has just been bound.
 """
@@ -10,9 +11,12 @@ from collections.abc import Collection
 
 from muster.decide.fleet import Fleet
 from muster.decide.memory import CoreMemory
+from muster.decide.pauses import sentence, standing
 from muster.decide.preemption.victims import belongs_to_cluster, pods_that_stand
+from muster.decide.shares import Tree
 from muster.model.durations import format_duration
 from muster.model.gangs import Gang
+from muster.model.pauses import Pause
 from muster.model.policy import Policy
 from muster.model.units import GangKey, PodUid
 
@@ -52,10 +56,14 @@ class Protection:
         memory: CoreMemory,
         now: float,
         policy: Policy,
+        tree: Tree,
         named: Collection[PodUid] = frozenset(),
+        pauses: tuple[Pause, ...] = (),
         history: bool = True,
     ) -> None:
         """``named``: pods that open plans name. ``history``: what was evicted lately counts."""
+        self._tree = tree
+        self._pauses = pauses
         self._fleet = fleet
         self._now = now
         self._policy = policy
@@ -70,6 +78,8 @@ class Protection:
             return f"{gang.key} belongs to the cluster itself"
         if not (stands := pods_that_stand(gang, self._fleet)):
             return f"{gang.key} does not stand on ready nodes alone"
+        if self._pauses and (pause := standing(self._pauses, "evict", self._tree.path(gang.queue))) is not None:
+            return sentence(pause)
         if self._named and any(uid in self._named for uid in stands):
             return f"pods of {gang.key} leave for another plan"
         if (wait := self._left_alone(gang)) > 0:

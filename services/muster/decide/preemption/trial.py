@@ -22,9 +22,15 @@ class Trial:
         self.room = room
         self.tree = tree
         self.packing = packing
-        self.blocked = blocked or {}
+        self.blocked = dict(blocked or {})
         self.only: Mask | None = None
         """Rows on which room is given back; None: on all. Usage is always that without the units."""
+
+    def block(self, shapes: Iterable[Shape], rows: Mask) -> None:
+        """From here on nothing of these shapes is placed on these rows."""
+        for shape in shapes:
+            known = self.blocked.get(shape)
+            self.blocked[shape] = rows if known is None else known | rows
 
     def _kind(self, unit: Unit, member: Member) -> Kind | None:
         return member_kind(unit.gang, member) if self.room.neighbours is not None else None

@@ -13,6 +13,9 @@ from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import Shape
 from muster.model.units import ONE_CARD, PodUid, QueueName, RoleName
 
+OWED = -(1 << 62)
+"""Below every priority."""
+
 
 class Unit(NamedTuple):
     """Pods that leave together."""
@@ -29,6 +32,14 @@ class Unit(NamedTuple):
     """Card-minutes of work that are gone with it: since the last checkpoint, else since the start; surplus loses none."""
     restarts: int = 0
     """How often the gang had to leave already."""
+
+    owed: bool = False
+    """It runs on the condition that it leaves for this gang, or too long on a node that is reserved for it."""
+
+    @property
+    def rank(self) -> int:
+        """The priority by which plans are compared: what is owed goes before everything else."""
+        return OWED if self.owed else self.gang.priority
 
     @property
     def key(self) -> tuple[str, tuple[PodUid, ...]]:

@@ -22,6 +22,7 @@ from muster.decide.room import HOLDING, Room, member_kind
 from muster.decide.scheduling.holds import hold_of
 from muster.decide.scheduling.rounds import blocked_rows, demand_of, fits_empty
 from muster.decide.shares import Tree, charge_at, set_shares, total_of
+from muster.decide.waiting.decayed import history_of
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import Shape
 from muster.model.policy import Policy
@@ -79,7 +80,7 @@ def world_of(
         and hold_of(ask, tree, memory, now, policy=policy, pauses=snapshot.pauses) is None
         and fits_empty(start.empty, ask)
     }
-    set_shares(tree, total_of(fleet), demand_of(fleet, tree, asks.values()))
+    set_shares(tree, total_of(fleet), demand_of(fleet, tree, asks.values()), history_of(memory, now, policy))
     refused = blocked_rows(fleet, memory, now, asks.values())
     avoided: dict[Shape, Mask] = refused
     if busy.any():
