@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from muster.bus.state import Change
-from muster.decide.commitments import Kind, Lingering, OpenEntry
+from muster.decide.commitments import Kind, LedgerView, Lingering, OpenEntry
 from muster.decide.settling import Steps
 from muster.fenced.actions import Actions
 from muster.fenced.executor import BUDGET_SECONDS, Outcome, Result, _not_now
@@ -150,8 +150,34 @@ def test_no_pod_is_bound_beside_one_whose_entry_a_leader_with_a_later_view_close
     wanted, closed = (
         Slot(uid=PodUid(name), pod=name, role=RoleName("w"), node=NODE, cards=CARD) for name in ("next", "closed")
     )
-    lingering = (Lingering(gang=gang, slots=(closed,), freshness="9"),)
-    assert len(may_bind_now(world, Steps(binds=((entry, wanted),)), lingering=lingering)) == allowed
+    view = LedgerView(lingering=(Lingering(gang=gang, slots=(closed,), freshness="9"),))
+    assert len(may_bind_now(world, Steps(binds=((entry, wanted),)), view)) == allowed
+
+
+def test_no_pod_is_bound_beside_one_whose_entry_cannot_be_completed_and_is_not_taken_back_yet():
+    world = World()
+    change(world, "node", Node(name=NODE, card_mode=CardMode.VOLCANO), "1")
+    names = ("failing", "next")
+    for name in names:
+        change(world, "pod", Pod(namespace="ns", name=name, uid=PodUid(name)), "2")
+    entries = {
+        GangKey(f"ns/{name}"): OpenEntry(
+            sequence=Sequence(number),
+            kind=Kind.BIND,
+            gang=GangKey(f"ns/{name}"),
+            gang_uid="g",
+            slots=(Slot(uid=PodUid(name), pod=name, role=RoleName("w"), node=NODE, cards=CARD),),
+            at=0.0,
+        )
+        for number, name in enumerate(names, start=5)
+    }
+    following = entries[GangKey("ns/next")]
+    steps = Steps(binds=((following, following.slots[0]),))
+    assert may_bind_now(world, steps, LedgerView(open=entries)) == []
+    change(
+        world, "pod", Pod(namespace="ns", name="failing", uid=PodUid("failing"), node=NODE, phase=Phase.RUNNING), "3"
+    )
+    assert len(may_bind_now(world, steps, LedgerView(open=entries))) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ between its Binding and its allocation there at a time (the plugin marks an allo
 from collections.abc import Iterable
 
 from muster.decide.assignment import assignment_annotations, is_allocating
-from muster.decide.commitments import LedgerView, Lingering, OpenEntry
+from muster.decide.commitments import LedgerView, OpenEntry
 from muster.decide.settling import Steps
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
@@ -31,18 +31,22 @@ def reserved_places(view: LedgerView, world: World) -> Iterable[tuple[NodeName, 
             yield from ((slot.node, use.index) for use in slot.cards)
 
 
-def may_bind_now(world: World, steps: Steps, *, lingering: Iterable[Lingering] = ()) -> list[tuple[OpenEntry, Slot]]:
+def may_bind_now(world: World, steps: Steps, view: LedgerView | None = None) -> list[tuple[OpenEntry, Slot]]:
     """The Bindings that may go out now: everything, but one allocating pod at a time on nodes whose plugin needs it.
 
-    A pod that is being taken back, or whose entry was closed by a leader that saw more, may have been bound already, although
-    STATE does not show it yet here: it counts.
+    A pod may have been bound already, although STATE does not show it yet, when it is being taken back, when its entry cannot
+    be completed and is about to be taken back, or when a leader that saw more has closed its entry: it counts.
+
+    Args:
+        world: STATE.
+        steps: what the view calls for.
+        view: the LEDGER up to now; None: nothing but these steps is promised.
     """
     serial = {slot.node for _, slot in steps.binds if slot.cards and _obeys(world.nodes.get(slot.node))}
     if not serial:
         return list(steps.binds)
     taken: set[NodeName] = {pod.node for pod in world.starting.values() if pod.node in serial and _allocating(pod)}
-    unseen = [slot for _, slot in steps.undos] + [slot for item in lingering for slot in item.slots]
-    taken |= {slot.node for slot in unseen if slot.cards and _not_bound(world.by_uid.get(slot.uid))}
+    taken |= {slot.node for slot in _elsewise(steps, view) if slot.cards and _not_bound(world.by_uid.get(slot.uid))}
     allowed: list[tuple[OpenEntry, Slot]] = []
     for entry, slot in steps.binds:
         if slot.node in serial and slot.cards:
@@ -51,6 +55,18 @@ def may_bind_now(world: World, steps: Steps, *, lingering: Iterable[Lingering] =
             taken.add(slot.node)
         allowed.append((entry, slot))
     return allowed
+
+
+def _elsewise(steps: Steps, view: LedgerView | None) -> Iterable[Slot]:
+    """Slots that were promised and are not to be bound now."""
+    yield from (slot for _, slot in steps.undos)
+    if view is None:
+        return
+    now = {(entry.sequence, slot.uid) for entry, slot in steps.binds}
+    for entry in view.open.values():
+        yield from (slot for slot in entry.slots if (entry.sequence, slot.uid) not in now)
+    for item in view.lingering:
+        yield from item.slots
 
 
 def _not_bound(pod: Pod | None) -> bool:

@@ -51,7 +51,7 @@ class Carrying:
         if self._reservations is not None:
             self._reservations.tend(reserved_places(self._book.view, self._world), token=self._book.token)
         self._card_watch.look(self._clock())
-        for entry, slot in may_bind_now(self._world, steps, lingering=self._book.view.lingering):
+        for entry, slot in may_bind_now(self._world, steps, self._book.view):
             self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind, entry, slot))
         for entry, slot in steps.undos:
             self._actions.start("undo", (entry.sequence, slot.uid), partial(self._undo, entry, slot))
