@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +7,7 @@ from muster.bus.messages import ShortJob, Submit
 from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS
 from muster.decide.lifecycle.jobspec import check_spec, read_spec
 from muster.decide.lifecycle.submission import Cluster, judge, object_name
-from muster.model.policy import Policy, Tenant
+from muster.model.policy import Policy, QueueRules, Tenant
 from muster.model.workloads import Namespace, Queue
 
 POLICY = Policy(tenants={"t": Tenant(default_namespace="ns", service_accounts=("default", "trainer"))})
@@ -232,3 +233,32 @@ def test_no_manifest_with_one_wrong_value_can_crash_the_judge(api_version, new):
         if isinstance(document, dict):
             document = {"apiVersion": api_version, "kind": "Job", **document}
             judge(Submit(id="s", manifest=document), tenant="t", cluster=CLUSTER)
+
+
+@pytest.mark.parametrize(
+    ("rules", "submit", "told"),
+    [
+        pytest.param(QueueRules(namespaces=("ns",)), short(), "", id="its namespace is named"),
+        pytest.param(
+            QueueRules(namespaces=("other",)),
+            short(),
+            "queue default takes jobs of namespace other only, not of ns",
+            id="another namespace",
+        ),
+        pytest.param(
+            QueueRules(priority_classes=("low",)),
+            short(priority_class="high"),
+            "and this one has priority class high",
+            id="another priority class",
+        ),
+        pytest.param(
+            QueueRules(priority_classes=("low",)), short(), "", id="without a class it gets the default one later"
+        ),
+    ],
+)
+def test_what_the_rules_of_a_queue_would_hold_is_refused_at_once(rules, submit, told):
+    policy = msgspec.structs.replace(POLICY, queues={"default": rules})
+    judged = judge(submit, tenant="t", cluster=msgspec.structs.replace(CLUSTER, policy=policy))
+    messages = [problem.message for problem in judged.problems]
+    assert len(messages) == bool(told)
+    assert all(told in message for message in messages)

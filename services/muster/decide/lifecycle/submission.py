@@ -26,11 +26,15 @@ from muster.decide.lifecycle.jobspec import DNS_LABEL, SpecError, check_spec, re
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
 from muster.decide.lifecycle.queues import queue_of
 from muster.decide.projection.metadata import TOPOLOGY_REQUIRED, kept_annotations
+from muster.decide.queue_rules import forbidden
+from muster.decide.reasons import Reason
 from muster.decide.spelling import quantity_doubt
 from muster.decide.timing import timing_problems
+from muster.model.gangs import Gang
 from muster.model.policy import Policy, Tenant
 from muster.model.quantity import parse_quantity
 from muster.model.topology import DIMENSION_KEYS, level_keys, level_name
+from muster.model.units import QueueName, gang_key
 from muster.model.workloads import Namespace, Queue, QueueState
 
 TENANT = "muster.dev/tenant"
@@ -485,12 +489,10 @@ def _document_problems(
             yield Problem(field=field, value=str(minimum), message=message)
         classes = {_class_of(template)}
         written, annotations = "", {**annotations, **marks}
-    yield from _queue_problems(
-        queue_of(written, annotations, cluster.namespaces.get(namespace), policy=policy),
-        field=f"{prefix}queue" if prefix == "short." else f"{prefix}spec.queue",
-        rights=rights,
-        cluster=cluster,
-    )
+    queue = queue_of(written, annotations, cluster.namespaces.get(namespace), policy=policy)
+    queue_field = f"{prefix}queue" if prefix == "short." else f"{prefix}spec.queue"
+    yield from _queue_problems(queue, field=queue_field, rights=rights, cluster=cluster)
+    yield from _rule_problems(queue, namespace, classes - {""}, field=queue_field, policy=policy)
     for class_name in sorted(classes - {""}):
         field = f"{prefix}priority_class" if prefix == "short." else f"{prefix}spec.priorityClassName"
         if rights.priority_classes and class_name not in rights.priority_classes:
@@ -514,6 +516,19 @@ def _queue_problems(name: str, *, field: str, rights: Tenant, cluster: Cluster) 
         yield Problem(field=field, value=name, message=f"this queue is {queue.state.value}; it takes no new jobs")
     elif any(other.parent == name for other in cluster.queues.values()):
         yield Problem(field=field, value=name, message="this queue has queues below it; name one of those")
+
+
+def _rule_problems(queue: str, namespace: str, classes: set[str], *, field: str, policy: Policy) -> Iterable[Problem]:
+    """What would be held by the queue's rules; without a class of its own the job gets the cluster's default one later."""
+    for class_name in sorted(classes) or [""]:
+        gang = Gang(
+            key=gang_key(namespace, ""), uid="", queue=QueueName(queue), priority_class=class_name, roles=(),
+            namespace=namespace,
+        )  # fmt: skip
+        ruling = forbidden(gang, policy)
+        if ruling is not None and (class_name or ruling.code is Reason.NAMESPACE_NOT_ALLOWED):
+            yield Problem(field=field, value=queue, message=ruling.message)
+            return
 
 
 def _marks_of(template: Mapping[str, Any]) -> Mapping[str, Any]:
