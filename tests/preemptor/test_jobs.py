@@ -39,7 +39,7 @@ async def follow(line, submitted, events):
 
 
 async def test_a_preempted_job_is_warned_keeps_its_checkpoint_loses_no_retry_and_resumes(nats_server):
-    policy = Policy(preemption=Preemption(grace=3.0))
+    policy = Policy(preemption=Preemption(grace=2.0))
     async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy=policy) as line, watched(line) as seen:
         await line.create_priority("urgent", 1000)
         await line.create_priority("low", 1)
@@ -51,7 +51,7 @@ async def test_a_preempted_job_is_warned_keeps_its_checkpoint_loses_no_retry_and
         following = asyncio.create_task(follow(line, low, events))
         running = await eventually(lambda: next((one for one in events if one.state == "Running"), None))
         urgent = await line.client.submit(
-            id="urgent", manifest=job("urgent", replicas=1, priority="urgent", run_seconds=20)
+            id="urgent", manifest=job("urgent", replicas=1, priority="urgent", run_seconds=5)
         )
         warning = await eventually(lambda: next((one for one in events if one.reason == "Preempting"), None))
         evict_at = warning.details["evict_at"]

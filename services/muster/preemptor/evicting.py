@@ -87,6 +87,7 @@ class Evictor:
         """Seconds until something is due by time alone; None when nothing is."""
         retry = self._actions.next_retry()
         moments = [retry - self._clock()] if retry is not None else []
+        moments += [since + self.timeouts.bind + 0.01 - self._clock() for since in self._blocked.values()]
         for entry in self._ledger.view.plans():
             due = self.duties(entry, complete).due
             if due is not None:

@@ -18,8 +18,7 @@ from muster.bus.errors import BusError, NoAnswerError, RequestRefusedError, Unde
 from muster.bus.messages import Decision
 from muster.bus.proposals import PlanProposal, ProposalReply
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
-from muster.decide.memory import CoreMemory
-from muster.decide.preemption import Proposal, plan_entry, tried
+from muster.decide.preemption import Proposal, plan_entry
 from muster.model.gangs import Gang, MemberState
 from muster.model.ledger import Plan
 from muster.model.policy import Actions, Mode
@@ -27,13 +26,16 @@ from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
 from muster.preemptor.metrics import PreemptorMetrics
 from muster.preemptor.planning import Core, Outlook
+from muster.preemptor.setbacks import Setbacks
 
 TURN_SECONDS = 1.0
 """A gang that has waited for less may still be placed by the scheduler, which wakes at the same changes."""
 IDLE_SECONDS = 5.0
-"""How often the core is asked while nothing has changed: protections end by time alone."""
+"""When the core is asked again although nothing has changed, since protections end by time alone; then ever less often."""
+LONGEST_IDLE = 40.0
 OBSERVE_SECONDS = 10.0
 """How often it is asked what it would do if actors that observe could act."""
+LONGEST_PAUSE = 5.0
 AGAIN_SECONDS = 0.5
 UNHEARD_SECONDS = 1.0
 
@@ -74,12 +76,10 @@ class Proposer:
         self._not_before = 0.0
         self._after = Sequence(0)
         """The LEDGER has to be read up to here before anything more is proposed."""
-        self._tried: dict[GangKey, str] = {}
-        self._around: tuple[object, ...] = ()
-        """What the core's digests do not tell of what plans look at."""
+        self._setbacks = Setbacks()
         self._looked: tuple[int, Sequence] | None = None
         self._looked_at = float("-inf")
-        self._observed: tuple[int, Sequence] | None = None
+        self._idle = IDLE_SECONDS
         self._observed_at = float("-inf")
         self._said: dict[str, tuple[str, ...]] = {}
         """What was said last of each kind of finding."""
@@ -96,7 +96,7 @@ class Proposer:
             return None
         now = self._clock()
         turns = [since + self._turn for since in self._waiting.values() if since + self._turn > now]
-        return max(0.02, max(min([*turns, self._looked_at + IDLE_SECONDS]), self._not_before) - now)
+        return max(0.02, max(min([*turns, self._looked_at + self._idle]), self._not_before) - now)
 
     async def look(self, outlook: Outlook, view: LedgerView, *, version: int) -> None:
         """Propose the next plan if there is one; `version` is that of STATE."""
@@ -111,10 +111,12 @@ class Proposer:
         ):
             return
         inputs = (version, view.sequence)
-        if inputs == self._looked and now - self._looked_at < IDLE_SECONDS:
+        same = inputs == self._looked
+        if same and now - self._looked_at < self._idle:
             return
+        self._idle = min(LONGEST_IDLE, 2 * self._idle) if same else IDLE_SECONDS
         self._looked, self._looked_at = inputs, now
-        outlook = outlook._replace(memory=self._with_tried(outlook))
+        outlook = outlook._replace(memory=self._setbacks.known_to(outlook.memory, now))
         proposal = await self._propose(outlook) if acts(outlook.policy.actions) else Proposal()
         self._limit(proposal.finding)
         if proposal.plan is not None:
@@ -124,11 +126,11 @@ class Proposer:
             else:
                 self._looked = None
             return
-        if observes(outlook.policy.actions) and (
-            inputs != self._observed and now - self._observed_at >= OBSERVE_SECONDS
-        ):
-            self._observed, self._observed_at = inputs, now
+        if observes(outlook.policy.actions) and now - self._observed_at >= OBSERVE_SECONDS:
+            self._observed_at = now
             await self._observe(outlook)
+        # Planning for what cannot be helped must not take the whole of a core.
+        self._not_before = max(self._not_before, self._clock() + min(self._clock() - now, LONGEST_PAUSE))
 
     def _follow(self, snapshot: Snapshot, view: LedgerView) -> None:
         """Who waits, and what led nowhere."""
@@ -138,19 +140,10 @@ class Proposer:
             for gang in snapshot.gangs
             if gang.key not in view.open and _waits(gang)
         }
-        around = (tuple((budget.key, budget.allowed) for budget in snapshot.budgets), snapshot.pauses)
-        if around != self._around:
-            self._around = around
-            self._tried.clear()
+        self._setbacks.follow(snapshot)
         for entry in view.open.values():
             if entry.kind is Kind.WITHDRAWING:
-                self._remember(plan_of_entry(entry), snapshot)
-
-    def _remember(self, plan: Plan, snapshot: Snapshot) -> None:
-        self._tried = dict(tried(CoreMemory(tried=self._tried), plan, snapshot).tried)
-
-    def _with_tried(self, outlook: Outlook) -> CoreMemory:
-        return msgspec.structs.replace(outlook.memory, tried={**outlook.memory.tried, **self._tried})
+                self._setbacks.add(plan_of_entry(entry), snapshot, now)
 
     async def _propose(self, outlook: Outlook) -> Proposal:
         began = self._clock()
@@ -183,7 +176,7 @@ class Proposer:
             return
         self._log.info("plan refused", gang=plan.gang, cause=plan.cause, code=reply.code, why=reply.message)
         if reply.code in LASTING:
-            self._remember(plan, snapshot)
+            self._setbacks.add(plan, snapshot, self._clock())
         self._wait(AGAIN_SECONDS)
 
     def _unanswered(self, plan: Plan, why: str) -> None:

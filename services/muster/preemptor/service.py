@@ -20,6 +20,7 @@ from muster.bus.state import StateReader
 from muster.fenced.executor import Executor
 from muster.fenced.pods import ApiPods
 from muster.kube.config import Kube
+from muster.kube.errors import KubeError
 from muster.kube.lease import LeadershipLost, LeaseLock
 from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
@@ -43,6 +44,7 @@ STALE_SECONDS = 5.0
 ANSWER_SECONDS = 25.0
 """How long an answer of the leader is waited for: it judges in its rounds."""
 MOST_UNSAID = 100
+AGAIN_SECONDS = 1.0
 
 
 class Preemptor:
@@ -135,6 +137,9 @@ class Preemptor:
                     await run_together(self._work())
             except LeadershipLost as lost:
                 self._log.warning("lost the lease", why=str(lost))
+            except (BusError, KubeError) as error:
+                self._log.warning("cannot work now", why=str(error))
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _work(self) -> None:
         while not self.ready:

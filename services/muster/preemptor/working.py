@@ -36,6 +36,8 @@ from muster.view.world import World
 IDLE_SECONDS = 5.0
 RECHECK_SECONDS = 2.0
 """How often an open plan whose time has not come is judged again, when STATE has changed."""
+SPARING = 5.0
+"""Judging plans whose time has not come takes a fifth of the process's time at the most."""
 WITHDRAW_AGAIN = 2.0
 
 Withdraw = Callable[[WithdrawProposal], Awaitable[ProposalReply]]
@@ -97,6 +99,8 @@ class Term:
         self._keeping = Keeping(world=world, policy=self._policy)
         self._judged: dict[Sequence, tuple[int, float]] = {}
         """Of open plans: the version of STATE on which each was found right, and when."""
+        self._judging = 0.0
+        """Seconds that the last judgement took."""
         self._withdrawing: dict[Sequence, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
@@ -197,7 +201,8 @@ class Term:
         if is_due:
             return True
         version, at = self._judged.get(entry.sequence, (-1, float("-inf")))
-        return version != self._world.version and self._clock() - at >= RECHECK_SECONDS
+        pause = max(RECHECK_SECONDS, SPARING * self._judging * len(self._judged))
+        return version != self._world.version and self._clock() - at >= pause
 
     async def _unsound(self, entry: OpenEntry) -> str | None:
         """Why the plan is not right any more, '' while it is; None when that cannot be told."""
@@ -209,7 +214,8 @@ class Term:
             self._log.exception("a defect: judging must not fail", gang=entry.gang)
             return None
         finally:
-            self._metrics.core.labels("judge").observe(self._clock() - began)
+            self._judging = self._clock() - began
+            self._metrics.core.labels("judge").observe(self._judging)
         self._judged[entry.sequence] = (version, self._clock())
         return why
 
