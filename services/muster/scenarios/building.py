@@ -194,12 +194,17 @@ def _gang(
 def _timing(first: JobForm, lead: JobForm) -> Timing:
     """Of a job whose part that stands, if any, is `first`."""
     return Timing(
-        started=START - first.started if first.started else 0.0,
+        started=START - first.started if _is_timed(first) else 0.0,
         last_checkpoint=START - first.last_checkpoint if first.last_checkpoint else 0.0,
         min_runtime=float(lead.min_runtime),
         expected_duration=float(lead.expected_duration),
         max_wait=float(lead.max_wait),
     )
+
+
+def _is_timed(job: JobForm) -> bool:
+    """Whether a running job says anything of its time: then it is known when it started, at the beginning unless said."""
+    return job.started > 0 or (any(task.placed_on for task in job.tasks) and job.runs + job.expected_duration > 0)
 
 
 def _members(
