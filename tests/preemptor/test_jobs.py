@@ -93,3 +93,43 @@ async def test_a_report_about_anothers_job_is_dropped(nats_server):
         )
         groups = await line.writer.list("podgroups.scheduling.volcano.sh", "default")
         assert all("muster.dev/last-checkpoint" not in group.metadata.annotations for group in groups)
+
+
+def batch_job(name: str, *, pods: int) -> dict:
+    """A batch Job whose pods start together, and whose evictions are no failures."""
+    container = {"name": "c", "image": "registry.example.com/x:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
+    spec = {"schedulerName": "muster", "priorityClassName": "low", "restartPolicy": "Never", "containers": [container]}
+    disrupted = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "annotations": {"scheduling.volcano.sh/group-min-member": str(pods)}},
+        "spec": {
+            "parallelism": pods,
+            "completions": pods,
+            "backoffLimit": 0,
+            "podFailurePolicy": {"rules": [disrupted]},
+            "template": {"spec": spec},
+        },
+    }
+
+
+async def test_a_batch_job_that_had_to_leave_comes_back_whole(nats_server):
+    policy = Policy(preemption=Preemption(grace=1.0))
+    async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy=policy) as line, watched(line) as seen:
+        await line.create_priority("urgent", 1000)
+        await line.create_priority("low", 1)
+        low = await line.client.submit(id="low", manifest=batch_job("low", pods=2))
+        events = []
+        following = asyncio.create_task(follow(line, low, events))
+        await eventually(lambda: any(one.state == "Running" for one in events))
+        await line.client.submit(id="urgent", manifest=job("urgent", replicas=1, priority="urgent", run_seconds=5))
+        await eventually(lambda: any(one.state in {"Resumed", "Failed"} for one in events))
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+        states = [one.state for one in events]
+        assert states.index("Preempted") < states.index("Resumed")
+        assert "Failed" not in states
+        gangs = [one.entry for one in seen.ledger.binds(seen.ledger.plans[0].entry.victims[0].gang)]
+        assert [len(entry.slots) for entry in gangs] == [2, 2]
