@@ -234,4 +234,6 @@ def test_five_thousand_equal_gangs_are_explained_as_one():
                      [queue("q", deserved={"gpu": 160 * CARD}), queue("dev")])  # fmt: skip
     found = reasons(run(state))
     assert len({one.message for name, one in found.items() if name.startswith("g")}) == 1
-    assert len({id(one.numbers) for name, one in found.items() if name.startswith("g")}) == 1, "worked out once"
+    shared = [one.numbers for name, one in found.items() if name.startswith("g") and "reserved" not in one.numbers]
+    assert len({id(numbers) for numbers in shared}) == 1, "worked out once"
+    assert len(shared) >= 4998, "apart from the few for which room is reserved"
