@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from nats.js.errors import NotFoundError
 
-from muster.bus.errors import RequestRefusedError
+from muster.bus.errors import NoAnswerError, RequestRefusedError
 from muster.model.policy import Policy, Tenant
 from tests.line import Line
 from tests.nats_fixtures import eventually
@@ -71,6 +72,23 @@ async def test_a_paused_queue_waits_while_another_goes_on(line):
     await eventually(lambda: both_bound(line, {"free-0"}))
     with pytest.raises(RequestRefusedError, match="no queue othr; did you mean other"):
         await line.client.pause("bind", queue="othr")
+
+
+async def test_a_pause_outlives_the_ledger_that_kept_it_while_a_scheduler_lives(line):
+    reply = await line.client.pause("bind", by="alice")
+    await line.bus.jetstream.delete_stream("LEDGER")
+
+    async def stands_again():
+        try:
+            await line.bus.jetstream.stream_info("LEDGER")
+            return (await line.client.pauses()).pauses == reply.pauses and line.contexts["scheduler"].ready.ready
+        except (NoAnswerError, NotFoundError):
+            return False
+
+    await eventually(stands_again)
+    await line.create_gang("g", pods=1, cards=1)
+    await waits_as_paused(line, "g")
+    assert not await bound(line)
 
 
 async def test_who_is_no_operator_may_look_but_not_pause(nats_server):

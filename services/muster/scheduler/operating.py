@@ -120,6 +120,17 @@ class Operating:
             policy=msgspec.to_builtins(source.current),
         )
 
+    async def restore(self, pauses: tuple[Pause, ...]) -> None:
+        """The LEDGER that kept these was lost: they stand in the new one before anything is decided by it."""
+        if not pauses:
+            return
+        try:
+            await self._save(lambda before: with_pauses(before, pauses))
+        except RequestRefusedError as error:
+            self._log.error("pauses are lost with the LEDGER; pause again", pauses=value_of(pauses), why=str(error))
+            return
+        self._log.warning("pauses outlived their LEDGER", pauses=value_of(pauses))
+
     def _operator(self, place: Question) -> str:
         name = place.tokens[1]
         tenant = self._policies.current.tenants.get(name)

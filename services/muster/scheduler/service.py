@@ -17,6 +17,7 @@ from muster.bus.messages import Decision
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams, last_sequence, missing_streams
 from muster.decide.actual import CardFinding, CardFindingCode
+from muster.decide.pauses import CORE, pauses_of
 from muster.fenced.executor import Executor
 from muster.fenced.pods import ApiPods
 from muster.kube.config import Kube
@@ -27,6 +28,7 @@ from muster.kube.recording import ObjectReference
 from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
 from muster.model.nodes import CardMode
+from muster.model.pauses import Pause
 from muster.model.pods import Phase, Pod
 from muster.model.units import Sequence, incarnation_of, split_key
 from muster.runtime.service import ServiceContext
@@ -82,6 +84,8 @@ class Scheduler:
         self._queries = Queries(
             world=self._world, book=self._book, journal=self._journal, policy=lambda: context.policy
         )
+        self._pauses: tuple[Pause, ...] = ()
+        """The last ones seen, whatever became of the LEDGER that kept them."""
         self._leadership: Leadership | None = None
         context.policies.follow(lambda _: self._wake())
 
@@ -132,6 +136,8 @@ class Scheduler:
                 await self._book.apply_all(batch.commits)
             if self._ledger.ready:
                 await self._book.passed(self._ledger.sequence)
+            if CORE in self._book.view.memory:
+                self._pauses = pauses_of(self._book.view.memory)
             if self._book.deposed.is_set():
                 self._wake()
             self._telemetry.refused_commits.set(self._book.view.refused)
@@ -230,11 +236,14 @@ class Scheduler:
         self._leadership = leadership
         self._telemetry.leader.set(1)
         guard = asyncio.create_task(self._guard_ledger())
+        forgotten = self._pauses if CORE not in self._book.view.memory else ()
+        restoring = asyncio.create_task(operating.restore(forgotten))
         try:
             async with answering(self._bus, self._queries, proposals, operating):
                 await leadership.run(transitions=lease.epoch)
         finally:
             guard.cancel()
+            restoring.cancel()
             self._telemetry.leader.set(0)
             self._leadership = None
 
