@@ -1,14 +1,12 @@
 """The cheapest set of units that suffices for a gang.
 
-    domains     each that could hold the gang if everything that may leave left, cheapest bound first (see `candidates`)
+    domains     each that could hold the gang if everything that may leave left, cheapest bound first (see `places`)
     rows        one kind of pod: nodes are cleared one after the other, the cheapest for what it gives first (see `clearing`)
     units       otherwise: units are added in the order of what they cost until the gang fits, in several orders
     choices     of few units, every set of them that is cheaper than what was found (see `choices`)
     ──► every unit that is not needed is dropped again; the cheapest plan stays
 
-Nothing is proposed that was not placed whole in the trial. Cost: the highest priority that is hit first, then what donors fall
-below their claims, work lost since the last checkpoint, restarts, gangs ended, pods, cards; then the lower queue priority, the
-queue further above its share.
+Nothing is proposed that was not placed whole in the trial. What plans cost: `muster.decide.preemption.costs`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,18 +15,19 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.asks import Ask
-from muster.decide.fleet import Floats, Ints, Mask
+from muster.decide.fleet import Ints
 from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.greedy import Landed
 from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.candidates import Bounds, balanced, bounds_of, order_of
 from muster.decide.preemption.choices import choices
 from muster.decide.preemption.clearing import Clearing, weight
+from muster.decide.preemption.costs import Price, cost_of
 from muster.decide.preemption.donors import Donors
 from muster.decide.preemption.judging import Judge
-from muster.decide.preemption.law import below_common
+from muster.decide.preemption.places import Place, places_of
 from muster.decide.preemption.trial import Trial
-from muster.decide.preemption.victims import Unit, over_share, surplus_left, unit_of
+from muster.decide.preemption.victims import Unit, surplus_left, unit_of
 from muster.decide.room import Room
 from muster.decide.shares import smallest_charge
 from muster.model.gangs import Member
@@ -44,8 +43,6 @@ EVERY_STEP = 16
 LONG_PLAN = 64
 FEW_NODES = 4
 
-Price = tuple[tuple[int, float, int, int, int, int, int, int, float], ...]
-
 
 class Found(NamedTuple):
     """Units that leave, and where the gang goes then."""
@@ -53,16 +50,6 @@ class Found(NamedTuple):
     units: tuple[Unit, ...]
     landed: tuple[Landed, ...]
     cost: Price
-
-
-class Place(NamedTuple):
-    """A domain in which the gang could stand."""
-
-    code: int
-    rank: int
-    """Number of the first priority up to which everything that leaves could suffice."""
-    estimate: float
-    rows: Mask
 
 
 class Planner:
@@ -97,7 +84,7 @@ class Planner:
         if not self.units:
             return None
         bounds = bounds_of(self.trial, self.empty, self.ask, self.units)
-        places = self._places(bounds)
+        places = places_of(self.judge, self.units, bounds)
         if not places:
             return None
         best: Found | None = None
@@ -234,57 +221,6 @@ class Planner:
         """Whether a node takes one pod at the most, so that what was found by clearing nodes is not improved by trying units."""
         return bool(bounds.fits[-1][0].max(initial=0) <= 1)
 
-    def _places(self, bounds: Bounds) -> list[Place]:
-        """Domains that could hold the gang, those first that hit the lowest priority, then those with the least to clear."""
-        fleet = self.trial.room.fleet
-        codes = np.zeros(fleet.size, dtype=np.int64) if self.judge.codes is None else self.judge.codes
-        inside = np.flatnonzero(codes >= 0)
-        waiting = [role for role in self.ask.roles if role.waiting]
-        first: dict[int, int] = {}
-        for number, fits in enumerate(bounds.fits):
-            total: Ints = np.zeros(int(codes.max(initial=-1)) + 1, dtype=np.int64)
-            possible = np.ones(total.size, dtype=np.bool_)
-            for role, one in zip(waiting, fits, strict=True):
-                sums = np.bincount(codes[inside], weights=one[inside], minlength=total.size).astype(np.int64)
-                possible &= sums >= role.need
-                total = total + np.minimum(sums, len(role.waiting))
-            possible &= total >= self.ask.minimum
-            for code in np.flatnonzero(possible).tolist():
-                first.setdefault(code, number)
-        if not first:
-            return []
-        price = self._prices(bounds, codes)
-        now = np.sum([capacity(self.trial.room, role.shape) for role in waiting], axis=0)
-        places = []
-        for code, number in first.items():
-            rows = codes == code
-            gain = np.maximum(np.sum(bounds.fits[number], axis=0) - now, 0)
-            missing = self.ask.minimum - int(now[rows].sum())
-            estimate = _cheapest(price[number], gain, np.flatnonzero(rows & (gain > 0)), missing)
-            places.append(Place(code, number, estimate, rows))
-        return sorted(places, key=lambda one: (one.rank, one.estimate, one.code))
-
-    def _prices(self, bounds: Bounds, codes: Ints) -> list[Floats]:
-        """What clearing each row costs up to each priority: of a gang on several rows of a domain each carries its part.
-
-        So the sum over some rows of a domain is never above what clearing them costs. Surplus counts nothing here.
-        """
-        size = self.trial.room.fleet.size
-        cores = [unit for unit in self.units if unit.core]
-        rows = np.array([row for unit in cores for row in unit.rows], dtype=np.int64)
-        owner = np.repeat(np.arange(len(cores)), [len(unit.rows) for unit in cores])
-        with_surplus = {unit.gang.key for unit in self.units if not unit.core}
-        width = int(codes.max(initial=0)) + 2
-        _, pair, times = np.unique(owner * width + codes[rows] + 1, return_inverse=True, return_counts=True)
-        priority = np.array([unit.rank for unit in cores])
-        prices: list[Floats] = []
-        for limit in bounds.priorities:
-            each = np.array([0.0 if unit.gang.key in with_surplus else weight(unit, limit) for unit in cores])
-            each = np.where(priority <= limit, each, 0.0)
-            parts = each[owner] / times[pair] if cores else np.zeros(0)
-            prices.append(np.bincount(rows, weights=parts, minlength=size).astype(np.float64))
-        return prices
-
     def _orders_by_place(self) -> list[list[Unit]]:
         """For each node that the gang could use, what stands there first; nodes with the cheapest occupants come first."""
         if self.judge.codes is not None:
@@ -377,41 +313,8 @@ class Planner:
         return Found(tuple(kept), tuple(landed), self.cost_of(kept))
 
     def cost_of(self, units: Sequence[Unit]) -> Price:
-        """What plans are compared by; see the module."""
-        levels: dict[int, list[float]] = {}
-        for unit in units:
-            level = levels.setdefault(unit.rank, [0, 0, 0, 0, 0, 0, 0.0])
-            other = unit.gang.queue != self.ask.gang.queue
-            level[0] += unit.lost
-            level[1] += unit.restarts
-            level[2] += unit.core
-            level[3] += len(unit.members)
-            level[4] += unit.charge.get("gpu", 0)
-            pods = len(unit.members) if other else 0
-            level[5] += pods * self.tree.queues[unit.gang.queue].priority
-            level[6] -= pods * over_share(self.tree, unit.gang.queue, unit.charge) if other else 0.0
-        below = self._below_claim(units)
-        return tuple(
-            # What donors fall below their claims counts once, before what is lost.
-            (priority, below if number == 0 else 0.0, *(int(part) for part in one[:6]), one[6])  # type: ignore[misc]
-            for number, (priority, one) in enumerate(sorted(levels.items(), reverse=True))
-        )
-
-    def _below_claim(self, units: Sequence[Unit]) -> float:
-        """How far donors end below their claims, as parts of them, summed; 0 when every donor keeps its share."""
-        cross = [unit for unit in units if unit.gang.queue != self.ask.gang.queue]
-        levels = {level for unit in cross for level in below_common(self.tree, unit.gang.queue, self.ask.gang.queue)}
-        for unit in cross:
-            self.tree.charge(unit.gang.queue, unit.charge, -1)
-        below = 0.0
-        for level in sorted(levels):
-            for resource in self.asked:
-                claim = self.tree.claim(level, resource) if self.tree.governed(level, resource) else 0
-                if claim:
-                    below += max(0.0, (claim - self.tree.usage[level].get(resource, 0)) / claim)
-        for unit in cross:
-            self.tree.charge(unit.gang.queue, unit.charge, 1)
-        return round(below, 9)
+        """What plans are compared by, see `costs`."""
+        return cost_of(self.tree, self.ask, self.asked, units)
 
 
 def _by_score(one: tuple[int, float, int, Place, list[Unit]]) -> tuple[int, float, int]:
@@ -425,13 +328,3 @@ def _rest(unit: Unit, rest: Sequence[Member], trial: Trial) -> Unit:
 
 def _cheaper(best: Found | None, found: Found | None) -> Found | None:
     return found if best is None or (found is not None and found.cost < best.cost) else best
-
-
-def _cheapest(price: Floats, gain: Ints, rows: Ints, missing: int) -> float:
-    """The least that clearing some of these rows can cost until so many pods more fit."""
-    if missing <= 0:
-        return 0.0
-    each = price[rows] / gain[rows]
-    order = np.argsort(each, kind="stable")
-    taken = np.minimum(gain[rows][order], np.maximum(0, missing - np.cumsum(gain[rows][order]) + gain[rows][order]))
-    return float((each[order] * taken).sum())
