@@ -369,3 +369,19 @@ def test_nobody_whose_turn_comes_later_is_planned_onto_nodes_reserved_for_anothe
         *blocked.gangs, holder("c", on="n3", cards=(0, 1), preemptible=False)))  # fmt: skip
     assert propose(held, CoreMemory(), NOW, ACT).plan.gang == "ns/later"
     assert propose(held, memory, NOW, ACT).plan is None
+
+
+def test_a_plan_of_moves_is_judged_too():
+    """One card free on each node: the job on n1 moves to n2, so that both cards of n1 are there for the gang."""
+    before = state(holder("a"), holder("b", on="n2"), gang("want", role(gpus=2), priority=0))
+    proposal = propose(before, CoreMemory(), NOW, ACT)
+    assert proposal.plan.cause == "consolidate"
+    plan = plan_entry(proposal, before, CoreMemory(), NOW, ACT)
+    assert refusal(before, CoreMemory(), NOW, ACT, plan) == ""
+    assert "no room is nominated" in refusal(
+        before, CoreMemory(), NOW, ACT, msgspec.structs.replace(plan, nominated=plan.nominated[:1])
+    )
+    mover = plan.victims[0].gang
+    gangs = tuple(msgspec.structs.replace(one, queue="p") if one.key == mover else one for one in before.gangs)
+    other = msgspec.structs.replace(before, gangs=gangs, queues=(queue("q"), queue("p")))
+    assert "above the claim of its queue q" in refusal(other, CoreMemory(), NOW, ACT, plan)

@@ -19,12 +19,13 @@ from muster.decide.placement.validate import validate
 from muster.decide.preemption.allowances import Allowances
 from muster.decide.preemption.history import plan_stopped
 from muster.decide.preemption.judging import Judge
-from muster.decide.preemption.law import in_queue, reclaimable
+from muster.decide.preemption.law import in_queue, reclaimable, within_claim
 from muster.decide.preemption.owing import owes_of
 from muster.decide.preemption.protection import Protection
 from muster.decide.preemption.victims import Unit, surplus_left, unit_of
 from muster.decide.preemption.world import World, without_members, world_of
 from muster.decide.scheduling.holds import hold_of
+from muster.decide.shares import Amounts, add, charge_at
 from muster.decide.waiting.stability import shares_stable
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.instructions import Place
@@ -88,7 +89,7 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     judge = Judge(world.trial, ask, moved_per_gained=policy.preemption.moved_per_gained)
     if plan.cause == "reclaim" and not shares_stable(memory, ask.gang.queue, now, policy):
         return f"the share of queue {ask.gang.queue} has changed within {policy.fairness.stability:g} s: nobody leaves for it yet"
-    why = _moves(ask, units, plan) if plan.cause == CONSOLIDATE else _evictions(judge, units, plan)
+    why = _moves(world, ask, units, plan) if plan.cause == CONSOLIDATE else _evictions(judge, units, plan)
     return why or _room(snapshot, memory, plan, frozenset(victim.uid for victim in plan.victims))
 
 
@@ -225,13 +226,20 @@ def _evictions(judge: Judge, units: Sequence[Unit], plan: Plan) -> str:
     return ""
 
 
-def _moves(ask: Ask, units: Sequence[Unit], plan: Plan) -> str:
+def _moves(world: World, ask: Ask, units: Sequence[Unit], plan: Plan) -> str:
     again = {one.gang for one in plan.nominated}
     for unit in units:
         if unit.gang.priority > ask.gang.priority:
             return f"{unit.gang.key} has a higher priority than {ask.gang.key}"
         if unit.gang.key not in again:
             return f"{unit.gang.key} moves, but no room is nominated for it"
+    others = {unit.gang.queue for unit in units} - {ask.gang.queue}
+    charge: Amounts = {}
+    shapes = {role.name: role.shape for role in ask.gang.roles}
+    for slot in plan.nominated[0].slots:
+        add(charge, charge_at(world.fleet, shapes.get(slot.role, Shape()).request, slot.node, slot.cards))
+    if others and not within_claim(world.tree, ask, charge, others, charge):
+        return f"jobs of {', '.join(sorted(others))} would move for a gang that is above the claim of its queue {ask.gang.queue}"
     return ""
 
 
