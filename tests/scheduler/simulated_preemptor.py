@@ -39,6 +39,8 @@ class Preemptor(Connected):
         super().__init__(name, truth, faults, groups, fail)
         self._schedulers = schedulers
         self._epoch = 0
+        self._travelling: set[asyncio.Task[ProposalReply]] = set()
+        """Proposals on their way, also after nobody waits for the answer any more."""
         self.run(self._execute_plans())
         self.run(self._propose_plans())
 
@@ -164,6 +166,8 @@ class Preemptor(Connected):
             return await proposals.propose(proposal)
 
         asked = asyncio.create_task(travel())
+        self._travelling.add(asked)
+        asked.add_done_callback(self._travelling.discard)
         await asyncio.wait({asked}, timeout=ANSWER_SECONDS)
         if asked.done():
             reply = asked.result()
