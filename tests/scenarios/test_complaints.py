@@ -27,7 +27,9 @@ from tests.decide_lifecycle.world import World, job_document
 ROOT = Path(__file__).parents[2]
 FILES = Path(__file__).parent / "files"
 TABLE = ROOT / "docs" / "complaints.md"
-ROW = re.compile(r"^\| (?P<number>[RV]\d+) \| (?P<complaint>[^|]+) \| (?P<words>[^|]+) \| (?P<where>[^|]+) \| (?P<outcome>[^|]+) \|$")
+ROW = re.compile(
+    r"^\| (?P<number>[RV]\d+) \| (?P<complaint>[^|]+) \| (?P<words>[^|]+) \| (?P<where>[^|]+) \| (?P<outcome>[^|]+) \|$"
+)
 FILE = re.compile(r"\]\(\.\./(tests/scenarios/files/[^)]+\.yaml)\)")
 TEST = re.compile(r"`(tests/[^`]+\.py)::(\w+)`")
 RIVALS, VOLCANO = 45, 30
@@ -101,7 +103,9 @@ def test_a_gang_that_is_always_refused_lets_others_in_and_is_tried_more_and_more
     assert reasons(later)["refused"].code == "BACKOFF"
 
 
-@pytest.mark.parametrize("waiting", [pytest.param(False, id="the rest runs"), pytest.param(True, id="one more is asked")])
+@pytest.mark.parametrize(
+    "waiting", [pytest.param(False, id="the rest runs"), pytest.param(True, id="one more is asked")]
+)
 def test_a_gang_of_which_a_pod_succeeded_is_whole(waiting):
     members = [
         standing("done", "n1", state=MemberState.SUCCEEDED),
@@ -115,7 +119,9 @@ def test_a_gang_of_which_a_pod_succeeded_is_whole(waiting):
 
 
 def test_a_queue_that_is_made_anew_counts_what_runs_in_it():
-    runs = gang("old", role(count=0, gpus=1), minimum=2, members=[standing(f"p{n}", "n1", cards=whole(n)) for n in (0, 1)])
+    runs = gang(
+        "old", role(count=0, gpus=1), minimum=2, members=[standing(f"p{n}", "n1", cards=whole(n)) for n in (0, 1)]
+    )
     state = snapshot([node(gpus=4)], [runs, gang("new", role(gpus=1))], [queue(capability={"gpu": 2 * CARD})])
     gone = msgspec.structs.replace(state, queues=(queue("other"),))
     memory = run(state).memory
@@ -127,7 +133,9 @@ def test_a_queue_that_is_made_anew_counts_what_runs_in_it():
 
 
 def test_labels_of_nodes_that_go_and_come_back_lose_no_usage():
-    full = gang("old", role(count=0, gpus=2), minimum=2, members=[standing(n, n, cards=whole(0, 1)) for n in ("a", "b")])
+    full = gang(
+        "old", role(count=0, gpus=2), minimum=2, members=[standing(n, n, cards=whole(0, 1)) for n in ("a", "b")]
+    )
     asks = gang("new", role(count=2, gpus=1), rack="rack")
 
     def nodes(**labels):
