@@ -36,7 +36,9 @@ def propose_naive(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Po
     asks = [
         ask
         for ask in asks_of(snapshot.gangs).values()
-        if ask.minimum and hold_of(ask, tree, memory, now) is None and fits_empty(empty, ask)
+        if ask.minimum
+        and hold_of(ask, tree, memory, now, policy=policy, pauses=snapshot.pauses) is None
+        and fits_empty(empty, ask)
     ]
     set_shares(tree, total_of(fleet), demand_of(fleet, tree, asks))
     trial = Trial(room, tree, policy.packing)

@@ -3,7 +3,9 @@
 import msgspec
 import pytest
 
+from loadtest.naive import propose_naive
 from loadtest.trace import CARD, QUEUES, cluster, draw, read
+from muster.decide.preemption import propose
 from muster.model.pods import Request, Shape
 from muster.model.policy import Actions, Policy, Waiting
 from muster.model.units import Bytes, CardCount, MilliCpu, QueueName
@@ -88,6 +90,22 @@ def test_a_run_is_the_same_again():
     assert {n: msgspec.to_builtins(life) for n, life in one.items()} == {
         n: msgspec.to_builtins(life) for n, life in other.items()
     }
+
+
+def test_who_evicts_naively_takes_what_it_does_not_need_and_the_cores_do_not():
+    jobs = [
+        job("small", work=1000.0, cards=4, priority=0),
+        job("equal", at=1.0, work=1000.0, cards=4, priority=10),
+        job("full", at=2.0, work=1000.0, cards=8, priority=1),
+        job("high", at=10.0, work=10.0, cards=8, priority=10),
+    ]
+    nodes, _ = cluster(16)
+    queue = Queue(name=QueueName("q"), deserved=Limits(amounts={"gpu": 16 * CARD}))
+    evicted = {}
+    for name, how in (("naive", propose_naive), ("ours", propose)):
+        stream = Stream(jobs, nodes=nodes, queues=[queue], policy=POLICY, propose_with=how, levels=("rack",))
+        evicted[name] = sorted(life.job.name for life in stream.run() if life.restarts)
+    assert evicted == {"naive": ["full", "small"], "ours": ["full"]}
 
 
 def test_a_trace_is_read_alike_for_every_seed_but_for_what_is_drawn(tmp_path):
