@@ -13,24 +13,26 @@ queue (`promotion`), and takes the place of a reservation of one that has not.
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from muster.decide.asks import Ask
 from muster.decide.explaining.words import Why
 from muster.decide.memory import Backfilled, CoreMemory, Reservation
-from muster.decide.ordering import standing
+from muster.decide.placement.feasibility import admission, capacity
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.room import Pod, Room
 from muster.decide.scheduling.holds import Held
 from muster.decide.scheduling.state import Round, least_charge
-from muster.decide.shares import GPU
+from muster.decide.shares import GPU, charge_at
 from muster.decide.waiting.durations import expected_duration
-from muster.decide.waiting.estimates import Outlook, Stay, preemptible, stay_of, stays
+from muster.decide.waiting.estimates import Estimate, Outlook, Stay, allowed_from, preemptible, stay_of, stays
 from muster.decide.waiting.sentences import kept_out, waits_for_its_own
 from muster.model.gangs import Gang
 from muster.model.instructions import Slot
+from muster.model.pods import Shape
 from muster.model.policy import Packing, Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, NodeName
+from muster.model.units import ONE_CARD, Bytes, CardCount, GangKey, MilliCpu, NodeName
 
 LOOK_AGAIN = 30.0
 """Seconds after which a place is looked for again, where there was none."""
@@ -63,7 +65,9 @@ class Keeping:
         self.nominated = nominated
         self.looked = {key: until for key, until in memory.looked.items() if until > now and key in waiting}
         self.asks: dict[GangKey, Ask] = {}
-        self.held: dict[GangKey, list[Landed]] = {}
+        self.places: dict[GangKey, tuple[tuple[int, int, int], ...]] = {}
+        """Where each of them will stand, see `Estimate`."""
+        self.held: dict[GangKey, list[Pod]] = {}
         """Room that is held now, of reservations whose gang had its turn."""
         self.backfilled: dict[tuple[GangKey, GangKey], set[NodeName]] = {}
         """(gang, for whom): nodes of pods that came one by one; nothing: the whole gang."""
@@ -123,7 +127,7 @@ class Keeping:
         mine = {room.fleet.names[one.row] for one in self.work.landed.get(ask.gang.key, ())}
         for key in may:
             self._hold(key)
-            if len(self.held[key]) < len(before[key]) and not self._ends_before(ask.gang, key):
+            if _total(self.held[key]) < _total(before[key]) and not self._ends_before(ask.gang, key):
                 nodes = self.backfilled.setdefault((ask.gang.key, key), set())
                 if not whole:
                     nodes |= mine & set(self.known[key].nodes)
@@ -157,35 +161,30 @@ class Keeping:
 
     # --- reservations ------------------------------------------------------------------------------------------------
 
-    def _entitled(self, ask: Ask) -> bool:
-        tree, queue = self.work.tree, ask.gang.queue
-        charge = least_charge(self.work.room, ask)
-        return not tree.forbids(queue, charge) and not any(
-            standing(tree, level, charge)[0] for level in tree.path(queue)
-        )
-
     def _renewed(self, ask: Ask) -> Reservation | None:
         """The gang's reservation with its start as it is expected now; None when it has none, or it is of no use any more."""
         known = self.known.get(ask.gang.key)
-        if known is None or not self._entitled(ask):
+        if known is None:
             return None
-        found = self._outlook(ask, only=known.nodes).best()
+        found = self._found(ask, only=known.nodes)
         if found is None:
             return None
+        self.places[ask.gang.key] = found.places
         return known if found.start == known.start else msgspec.structs.replace(known, start=found.start)
 
     def _made(self, ask: Ask) -> Reservation | None:
         key = ask.gang.key
-        if key in self.looked or not ask.minimum or not self._free_place(key) or not self._entitled(ask):
+        if key in self.looked or not ask.minimum or not self._free_place(key):
             return None
         mark = self.empty.mark()
         possible = Greedy(self.empty, Packing()).minimum(ask) is not None
         self.empty.rollback(mark)
-        found = self._outlook(ask).best() if possible else None
+        found = self._found(ask) if possible else None
         if found is None or not found.nodes:
             if len(self.looked) < MOST_LOOKED:
                 self.looked[key] = self.now + LOOK_AGAIN
             return None
+        self.places[key] = found.places
         return Reservation(
             gang=key,
             gang_uid=ask.gang.uid,
@@ -210,88 +209,107 @@ class Keeping:
         del self.known[latest.gang]
         return True
 
-    def _outlook(self, ask: Ask, *, only: Collection[NodeName] | None = None) -> Outlook:
+    def _found(self, ask: Ask, *, only: Collection[NodeName] | None = None) -> Estimate | None:
+        """Where and when the gang will fit, within its share and capability; None when it will not."""
+        work, key = self.work, ask.gang.key
+        charge = least_charge(work.room, ask)
+        if work.tree.over_guarantees(ask.gang.queue, charge) is not None:
+            return None
+        memory, now, policy = self.memory, self.now, self.policy
         if self._standing is None:
-            self._standing = stays(self.snapshot.gangs, self.work.room, self.memory, self.now, self.policy)
-        placed = [
-            stay
-            for key, landed in self.work.landed.items()
-            if (stay := stay_of(self.work.asks[key], [(one.role, one.row, len(one.cards)) for one in landed], self.memory, self.now, self.policy))
-        ]  # fmt: skip
-        evicts = self.policy.actions.preempt == "act" and not ask.gang.never_preempts
-        key = ask.gang.key
-        at_once = (
-            {one.gang for one in self.memory.backfilled if one.reserved_for == key and not one.pods}
-            if evicts
-            else set()
-        )
-        return Outlook(
-            ask,
-            self.work.room,
-            self.empty,
-            [one for one in (*self._standing, *placed) if one.key != key],
-            blocked=self.work.blocked,
-            at_once=at_once,
-            only=only,
-        )
+            self._standing = stays(self.snapshot.gangs, work.room, memory, now, policy)
+        standing = [one for one in self._standing if one.key != key]
+        for other, landed in work.landed.items():
+            placed, places = work.asks[other], [(one.role, one.row, len(one.cards)) for one in landed]
+            paid = work.charge_of(placed, landed)
+            if (stay := stay_of(placed, places, paid, memory=memory, now=now, policy=policy)) is not None:
+                standing.append(stay)
+        at_once: set[GangKey] = set()
+        if policy.actions.preempt == "act" and not ask.gang.never_preempts:
+            at_once = {one.gang for one in memory.backfilled if one.reserved_for == key and not one.pods}
+        allowed = allowed_from(work.tree, ask, charge, standing, work.room.fleet, at_once=at_once)
+        if allowed is None:
+            return None
+        outlook = Outlook(
+            ask, work.room, self.empty, standing, blocked=work.blocked, at_once=at_once, only=only
+        )  # fmt: skip
+        return outlook.best(not_before=allowed)
 
     # --- room --------------------------------------------------------------------------------------------------------
 
     def _hold(self, key: GangKey) -> None:
-        """Take what is free of the reservation now, within the limit."""
-        ask, work = self.asks[key], self.work
-        fleet = work.room.fleet
-        inside = work.room.whole_free < work.room.whole_free
-        inside[[fleet.row_of[name] for name in self.known[key].nodes if name in fleet.row_of]] = True
-        greedy = work.greedy()
+        """Take what is free now of the room that the gang will need, nodes' rests too, within the limit."""
+        self.held[key] = []
+        spare = self._most_idle() - self.idle_cards()
+        for row, number, count in self.places[key]:
+            shape = self.asks[key].roles[number].shape
+            parts = (
+                self._shares(key, row, number, count) if shape.request.share else self._rest(row, shape, count, spare)
+            )
+            for part in parts:
+                paid = self._paid(part)
+                if paid > spare:
+                    break
+                self.work.room.take(part.row, part.shape.request, part.cards)
+                self.held[key].append(part)
+                spare -= paid
+
+    def _shares(self, key: GangKey, row: int, number: int, count: int) -> list[Pod]:
+        """Shares of cards are held as far as they fit as they are."""
+        room, role = self.work.room, self.asks[key].roles[number]
+        fits = capacity(room, role.shape)
+        fits = np.where(np.arange(fits.size) == row, fits, 0)
+        mark = room.mark()
         landed: list[Landed] = []
-        missing = ask.minimum - sum(role.need for role in ask.roles)
-        for number in sorted(range(len(ask.roles)), key=lambda one: -ask.roles[one].shape.request.cards):
-            role = ask.roles[number]
-            spare = min(max(0, missing), len(role.waiting) - role.need)
-            missing -= spare
-            wanted = role.need + spare
-            fits = greedy.capacity(role.shape, inside)
-            wanted = min(wanted, int(fits.sum()))
-            if wanted:
-                greedy.pods(number, role, wanted, fits, landed)
-        most = self._most_idle()
-        others = sum(self._idle(one) for one in self.held if one != key)
-        while landed and others + work.charge_of(ask, landed).get(GPU, 0) > most:
-            one = landed.pop()
-            shape = ask.roles[one.role].shape
-            work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
-        self.held[key] = landed
+        self.work.greedy().pods(number, role, min(count, int(fits[row])), fits, landed)
+        room.rollback(mark)
+        return [Pod(one.row, Shape(request=role.shape.request), one.cards) for one in landed]
+
+    def _rest(self, row: int, shape: Shape, count: int, spare: int) -> list[Pod]:
+        """What is free on a node of what so many pods will need there; other amounts in proportion to the cards."""
+        room, request = self.work.room, shape.request
+        if not admission(room.fleet, shape).rows[row]:
+            return []
+        cards, pods = 0, count
+        if request.cards:
+            cards = max(0, min(count * request.cards, int(room.whole_free[row]), spare // ONE_CARD))
+            pods = -(-cards // request.cards)
+        if not pods:
+            return []
+        vector, free = room.fleet.vector(request), room.free[row]
+        assert vector is not None
+        take = np.clip(np.minimum(pods * vector, free), 0, None)
+        extended = tuple((name, int(take[room.fleet.dimensions[name]])) for name, _ in request.extended)
+        part = msgspec.structs.replace(
+            request, cpu=MilliCpu(int(take[0])), memory=Bytes(int(take[1])), cards=CardCount(cards), extended=extended
+        )
+        return [Pod(row, Shape(request=part), room.whole_cards(row, cards))]
+
+    def _paid(self, part: Pod) -> int:
+        fleet = self.work.room.fleet
+        return charge_at(fleet, part.shape.request, fleet.names[part.row], part.cards).get(GPU, 0)
 
     def _most_idle(self) -> int:
         """Millionths of cards that reservations may hold idle together."""
         total = self.work.room.fleet.allocatable_cards
-        percent = int(total.sum()) * 1_000_000 * self.policy.waiting.percent // 100
+        percent = int(total.sum()) * ONE_CARD * self.policy.waiting.percent // 100
         largest = max((least_charge(self.work.room, ask).get(GPU, 0) for ask in self.asks.values()), default=0)
         return max(percent, largest)
 
-    def _idle(self, key: GangKey) -> int:
-        return self.work.charge_of(self.asks[key], self.held[key]).get(GPU, 0)
-
     def _lift(self, key: GangKey) -> None:
-        for one in self.held[key]:
-            shape = self.asks[key].roles[one.role].shape
-            self.work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
+        for part in self.held[key]:
+            self.work.room.give(part.row, part.shape.request, part.cards)
         self.held[key] = []
 
     def below(self) -> None:
         """Held room is out of reach for rearrangements of what was placed."""
-        pods = [
-            Pod(one.row, self.asks[key].roles[one.role].shape, one.cards)
-            for key, landed in self.held.items()
-            for one in landed
-        ]
-        if pods:
-            self.work.hold(pods)
+        parts = [part for held in self.held.values() for part in held]
+        if parts:
+            self.work.hold(parts)
 
     def idle_cards(self) -> int:
         """Millionths of cards that are held idle now."""
-        return sum(self._idle(key) for key in self.held)
+        return sum(self._paid(part) for held in self.held.values() for part in held)
 
     def release(self) -> None:
         """The round is over: nothing is held, so that reasons tell what is free."""
@@ -351,6 +369,13 @@ class Keeping:
             if pods:
                 new.append(Backfilled(gang=gang, reserved_for=reserved_for, pods=pods if nodes else ()))
         return (*old, *new)
+
+
+def _total(parts: Sequence[Pod]) -> tuple[int, int, int]:
+    """What is held in all: cards, CPU, memory; the first that is less is what somebody took."""
+    requests = [part.shape.request for part in parts]
+    cards = sum(len(part.cards) for part in parts)
+    return cards, sum(one.cpu for one in requests), sum(one.memory for one in requests)
 
 
 def _signature(ask: Ask, *, whole: bool) -> object:

@@ -10,22 +10,24 @@ resources are added up, the placement itself is proven when its time has come.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from fractions import Fraction
 from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
 from muster.decide.asks import Ask, RoleAsk
-from muster.decide.fleet import PODS, Floats, Ints, Mask
+from muster.decide.fleet import PODS, Fleet, Floats, Ints, Mask
 from muster.decide.memory import CoreMemory
 from muster.decide.placement.feasibility import admission, capacity
 from muster.decide.room import HOLDING, Room
+from muster.decide.shares import Amounts, Tree, gang_charge
 from muster.decide.topology import domain_name, domains, resolve
 from muster.decide.waiting.durations import expected_duration, expected_end, late
 from muster.model.gangs import Gang, MemberState
 from muster.model.pods import Request, Shape
 from muster.model.policy import Policy
-from muster.model.units import GangKey, NodeName
+from muster.model.units import GangKey, NodeName, QueueName
 
 SOME_TIME = inf
 """The end of what nobody knows the end of."""
@@ -40,6 +42,8 @@ class Estimate(NamedTuple):
     domain: str
     start: float | None
     """None: nobody knows when; 0: as soon as those that may be asked to have left."""
+    places: tuple[tuple[int, int, int], ...] = ()
+    """(row, role by number in the ask, pods), those with most room now first."""
 
 
 class Stay(NamedTuple):
@@ -50,6 +54,9 @@ class Stay(NamedTuple):
     rows: Sequence[int]
     requests: Sequence[Request]
     cards: Sequence[int]
+    gang: Gang
+    charge: Amounts | None = None
+    """None: what the gang is charged as it stands."""
 
 
 def preemptible(gang: Gang, policy: Policy) -> bool:
@@ -84,7 +91,7 @@ def stays(gangs: Iterable[Gang], room: Room, memory: CoreMemory, now: float, pol
         if rows:
             end = NOW if leaving else _end(gang, memory, now, policy)
             if end is not None:
-                found.append(Stay(gang.key, end, rows, requests, cards))
+                found.append(Stay(gang.key, end, rows, requests, cards, gang))
     return found
 
 
@@ -98,9 +105,9 @@ def _end(gang: Gang, memory: CoreMemory, now: float, policy: Policy) -> float | 
 
 
 def stay_of(
-    ask: Ask, landed: Iterable[tuple[int, int, int]], memory: CoreMemory, now: float, policy: Policy
+    ask: Ask, landed: Iterable[tuple[int, int, int]], charge: Amounts, *, memory: CoreMemory, now: float, policy: Policy
 ) -> Stay | None:
-    """The same for a gang that was placed just now, as (role number, row, cards)."""
+    """The same for a gang that was placed just now, as (role number, row, cards), and is charged this."""
     duration = expected_duration(memory, ask.gang)
     if duration is None and not preemptible(ask.gang, policy):
         return None
@@ -111,7 +118,59 @@ def stay_of(
         [row for _, row, _ in places],
         [ask.roles[role].shape.request for role, _, _ in places],
         [cards for _, _, cards in places],
+        ask.gang,
+        charge,
     )
+
+
+def allowed_from(
+    tree: Tree,
+    ask: Ask,
+    charge: Amounts,
+    standing: Iterable[Stay],
+    fleet: Fleet,
+    *,
+    at_once: Collection[GangKey] = frozenset(),
+) -> float | None:
+    """When the gang will be within its queue's share and every capability, by what ends in the queue; None: never.
+
+    0 is now, `SOME_TIME` when nobody knows.
+    """
+    path = tree.path(ask.gang.queue)
+    lacking: dict[tuple[QueueName, str], Fraction] = {}
+    for level in path:
+        for resource, asked in charge.items():
+            limits: list[int | Fraction | None] = [tree.queues[level].capability.get(resource)]
+            if tree.governed(level, resource):
+                limits.append(tree.shares.get(level, {}).get(resource))
+            used = tree.usage[level].get(resource, 0)
+            over = max((Fraction(used + asked) - one for one in limits if one is not None), default=Fraction(0))
+            if asked and over > used:
+                return None
+            if asked and over > 0:
+                lacking[level, resource] = over
+    if not lacking:
+        return NOW
+    ends = sorted(
+        (
+            (NOW if one.key in at_once else one.end, one)
+            for one in standing
+            if not lacking.keys().isdisjoint(_paid(tree, one, charge))
+        ),
+        key=lambda pair: pair[0],
+    )
+    for end, one in ends:
+        freed = gang_charge(one.gang, fleet) if one.charge is None else one.charge
+        for key in _paid(tree, one, charge):
+            if key in lacking:
+                lacking[key] -= freed.get(key[1], 0)
+        if all(over <= 0 for over in lacking.values()):
+            return end
+    return None
+
+
+def _paid(tree: Tree, one: Stay, resources: Iterable[str]) -> set[tuple[QueueName, str]]:
+    return {(level, resource) for level in tree.path(one.gang.queue) for resource in resources}
 
 
 class Outlook:
@@ -134,7 +193,8 @@ class Outlook:
         self.empty = empty
         self.blocked = blocked or {}
         fleet = room.fleet
-        self.roles = [role for role in ask.roles if role.waiting]
+        self._numbers = [number for number, role in enumerate(ask.roles) if role.waiting]
+        self.roles = [ask.roles[number] for number in self._numbers]
         self.level = resolve(fleet, ask.gang.topology).required
         self.codes: Ints = np.zeros(fleet.size, dtype=np.int64) if self.level is None else domains(fleet, self.level)
         if self.level is not None and ask.standing:
@@ -188,12 +248,12 @@ class Outlook:
             fits = np.where(blocked, 0, fits)
         return fits if self.inside is None else np.where(self.inside, fits, 0)
 
-    def best(self) -> Estimate | None:
-        """Where it will fit first; None when it will not by all that ends."""
+    def best(self, *, not_before: float = NOW) -> Estimate | None:
+        """Where it will fit first; None when it will not by all that ends. ``not_before``: see `allowed_from`."""
         if not self.roles:
             return None
         times = np.unique([NOW, *self._ends[self._ends < SOME_TIME].tolist()]).tolist()
-        if self._suffice(self._after(SOME_TIME, known=True)).any():
+        if not_before < SOME_TIME and self._suffice(self._after(SOME_TIME, known=True)).any():
             low, high = 0, len(times) - 1
             while low < high:
                 middle = (low + high) // 2
@@ -201,7 +261,7 @@ class Outlook:
                     high = middle
                 else:
                     low = middle + 1
-            start = float(times[low])
+            start = max(float(times[low]), not_before)
             fits = self._after(start)
             return self._chosen(fits, np.where(self._suffice(fits), self._sums(self._now), -1), start)
         fits = self._after(SOME_TIME)
@@ -278,7 +338,7 @@ class Outlook:
         fleet = self.room.fleet
         code = int(np.argmax(worth))
         rows = np.flatnonzero(self.codes == code)
-        chosen: set[int] = set()
+        places: list[tuple[int, int, int]] = []
         used: Ints = np.zeros(fleet.size, dtype=np.int64)
         cards: Ints = np.zeros(fleet.size, dtype=np.int64)
         for number, role in enumerate(self.roles):
@@ -298,9 +358,9 @@ class Outlook:
                 here = min(here, (int(cards[row]) - int(used[row])) // each) if each else here
                 here = min(here, wanted)
                 if here > 0:
-                    chosen.add(row)
+                    places.append((row, self._numbers[number], here))
                     used[row] += here * each
                     wanted -= here
-        names = tuple(fleet.names[row] for row in sorted(chosen))
+        names = tuple(fleet.names[row] for row in sorted({row for row, _, _ in places}))
         domain = "" if self.level is None else domain_name(fleet, self.level, int(rows[0]))
-        return Estimate(names, domain, start)
+        return Estimate(names, domain, start, tuple(places))
