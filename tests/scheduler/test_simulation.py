@@ -21,7 +21,7 @@ def test_every_promise_is_kept_and_everything_comes_to_rest(world):
 @pytest.mark.parametrize("rule", BROKEN_PLANS)
 def test_the_simulation_of_plans_finds_a_violation_when(rule, monkeypatch):
     BROKEN_PLANS[rule](monkeypatch)
-    assert any(simulate(seed, CALM).error for seed in range(ENOUGH))
+    assert any(simulate(seed, world).error for seed, world in product(range(ENOUGH), (CALM, HANDOVER)))
 
 
 @pytest.mark.parametrize("rule", BROKEN)
