@@ -7,6 +7,7 @@ from muster.decide.doubts import annotation_doubts
 from muster.decide.explaining.details import Scene, details_of
 from muster.decide.explaining.fixes import fixes_of
 from muster.decide.reasons import CURED_BY_NODES, NEVER, Reason
+from muster.model.budgets import Budget
 from muster.model.gangs import Member, MemberState, Timing
 from muster.model.nodes import Taint
 from muster.model.policy import Actions, Policy
@@ -109,6 +110,14 @@ def test_how_the_holder_stands_against_the_one_that_asks(name):
     more, says = HOLDERS[name]
     state = snapshot([node(gpus=8)], [on("eval", "n1", 8, **more), gang("g", role(gpus=8), queue="prod")], QUEUES)
     assert f"(8 cards, {says})" in explained(state, "g")[1].best_fit
+
+
+@pytest.mark.parametrize(("allowed", "says"), [(0, ", kept by PodDisruptionBudget keep)"), (1, "same priority)")])
+def test_a_budget_that_allows_nothing_is_named_beside_the_job_that_it_keeps(allowed, says):
+    job = on("eval", "n1", 8)
+    budget = Budget(namespace="ns", name="keep", allowed=allowed, pods=(job.members[0].uid,))
+    state = snapshot([node(gpus=8)], [job, gang("g", role(gpus=8), queue="prod")], QUEUES, budgets=(budget,))
+    assert says in explained(state, "g")[1].best_fit
 
 
 def test_pods_that_leave_and_pods_of_other_schedulers_are_told_apart():

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from muster.decide.reasons import count, span
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.snapshot import Occupant, Snapshot
-from muster.model.units import GangKey, NodeName, QueueName
+from muster.model.units import GangKey, NodeName, PodUid, QueueName
 
 Named = Callable[[GangKey], str]
 """How people call a gang: by its job's name, which only the shell knows."""
@@ -45,6 +45,9 @@ class Holders:
         for occupant in snapshot.occupants:
             others[occupant.node].append(occupant)
         self.others: Mapping[NodeName, Sequence[Occupant]] = others
+        self._kept: dict[PodUid, str] = {
+            uid: budget.name for budget in snapshot.budgets if budget.allowed <= 0 for uid in budget.pods
+        }
 
     def cards(self, node: NodeName) -> int:
         """Cards that anybody holds there."""
@@ -58,7 +61,7 @@ class Holders:
         for one in self.gangs.get(node, ()):
             if one.cards or not any(other.cards for other in self.gangs[node]):
                 queues[one.gang.queue].append(one)
-        parts = [_queue_text(queue, ones, asker, now, named) for queue, ones in sorted(queues.items())]
+        parts = [self._queue_text(queue, ones, asker, now, named) for queue, ones in sorted(queues.items())]
         foreign = [one for one in self.others.get(node, ()) if one.cards or one.request.cards]
         if foreign:
             cards = sum(len(one.cards) or one.request.cards for one in foreign)
@@ -67,17 +70,18 @@ class Holders:
             parts.append(f"{count(len(self.others[node]), 'pod')} of other schedulers")
         return ", ".join(parts) or "nobody"
 
-
-def _queue_text(queue: QueueName, holders: Sequence[Holder], asker: Gang, now: float, named: Named) -> str:
-    if len(holders) == 1:
-        who = f"{named(holders[0].gang.key)} of {queue}"
-    else:
-        who = f"{count(len(holders), 'job')} of {queue}"
-    cards = sum(one.cards for one in holders)
-    notes = [count(cards, "card")] if cards else []
-    notes += _standing(holders, asker)
-    notes += _times([one.gang for one in holders], now)
-    return f"{who} ({', '.join(notes)})" if notes else who
+    def _queue_text(self, queue: QueueName, holders: Sequence[Holder], asker: Gang, now: float, named: Named) -> str:
+        if len(holders) == 1:
+            who = f"{named(holders[0].gang.key)} of {queue}"
+        else:
+            who = f"{count(len(holders), 'job')} of {queue}"
+        cards = sum(one.cards for one in holders)
+        notes = [count(cards, "card")] if cards else []
+        notes += _standing(holders, asker)
+        budgets = {self._kept[member.uid] for one in holders for member in one.members if member.uid in self._kept}
+        notes += [f"kept by PodDisruptionBudget {name}" for name in sorted(budgets)]
+        notes += _times([one.gang for one in holders], now)
+        return f"{who} ({', '.join(notes)})" if notes else who
 
 
 def _standing(holders: Sequence[Holder], asker: Gang) -> list[str]:
