@@ -10,7 +10,7 @@ Gangs that come before it in the order of the line are not bound by it. Whoever 
 queue (`promotion`), and takes the place of a reservation of one that has not.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -73,6 +73,10 @@ class Keeping:
         """(gang, for whom): nodes of pods that came one by one; nothing: the whole gang."""
         self.out: dict[GangKey, Held] = {}
         self._lost: dict[object, Held | None] = {}
+        self._bound: set[GangKey] = set()
+        """Gangs that may not use all that is held."""
+        self._before: dict[GangKey, tuple[int, ...]] = {}
+        self._stood: set[GangKey] = set()
         self._standing: list[Stay] | None = None
 
     @property
@@ -103,12 +107,16 @@ class Keeping:
         may = [key for key in held if self._may_use(ask, key)]
         sign = _signature(ask, whole=whole)
         if sign in self._lost:
+            if len(may) < len(held):
+                self._bound.add(ask.gang.key)
             if (why := self._lost[sign]) is not None:
                 self.out[ask.gang.key] = why
             return False
         if may and self._try(ask, attempt, may, whole=whole):
             return True
         rest = [key for key in held if key not in may]
+        if rest:
+            self._bound.add(ask.gang.key)
         if whole and rest and ask.minimum:
             self._blame(ask, rest[0], held)
         self._lost[sign] = self.out.get(ask.gang.key)
@@ -301,11 +309,30 @@ class Keeping:
             self.work.room.give(part.row, part.shape.request, part.cards)
         self.held[key] = []
 
-    def below(self) -> None:
-        """Held room is out of reach for rearrangements of what was placed."""
-        parts = [part for held in self.held.values() for part in held]
-        if parts:
-            self.work.hold(parts)
+    def lend(self, failed: Iterable[Ask]) -> list[Ask]:
+        """Nothing is held while what was placed is rearranged, and those that may not use held room take no part in it.
+
+        Returns the gangs that take part.
+        """
+        self._before = {key: _total(parts) for key, parts in self.held.items()}
+        self._stood = set(self.work.landed)
+        self.release()
+        return [ask for ask in failed if ask.gang.key not in self._bound]
+
+    def resume(self) -> None:
+        """What is free again of reservations is held again; who came in meanwhile and stands there runs backfilled."""
+        names = self.work.room.fleet.names
+        for key in self.held:
+            if key in self.work.landed:
+                continue
+            self._hold(key)
+            if not _total(self.held[key]) < self._before.get(key, ()):
+                continue
+            nodes = set(self.known[key].nodes)
+            for gang, landed in self.work.landed.items():
+                inside = any(names[one.row] in nodes for one in landed)
+                if gang not in self._stood and inside and not self._ends_before(self.work.asks[gang].gang, key):
+                    self.backfilled.setdefault((gang, key), set())
 
     def idle_cards(self) -> int:
         """Millionths of cards that are held idle now."""

@@ -101,8 +101,8 @@ def _decided(
         work, empty, snapshot, memory=memory, now=now, policy=policy, asks=hopeful, promoted=ahead, nominated=reserved
     )
     failed = serve_minimums(work, hopeful, first=first, keeping=keeping)
-    keeping.below()
-    memory = repair(work, failed, memory, policy=policy.solver, solve=solve)
+    memory = repair(work, keeping.lend(failed), memory, policy=policy.solver, solve=solve)
+    keeping.resume()
     serve_surplus(work, hopeful, keeping=keeping)
     keeping.release()
 

@@ -170,14 +170,6 @@ class Round:
             ]
         )
 
-    def hold(self, pods: Sequence[Pod]) -> None:
-        """Hold this room, which is free, from before this round on: no rearrangement may use it."""
-        saved = self.save()
-        self.reset()
-        self.room.take_together(pods)
-        self._base = self.room.mark()
-        self.restore(saved)
-
     def take(self, ask: Ask, landed: Sequence[Landed]) -> None:
         """Take exactly these places, which are known to be free, and charge them."""
         self.room.take_together([Pod(one.row, ask.roles[one.role].shape, one.cards) for one in landed])
