@@ -154,6 +154,24 @@ def test_a_queues_limits_are_exact():
     )
     assert found.deserved.amounts == {"gpu": 1_500_000, "cpu": 2000, "memory": 2**30}
     assert found.capability.amounts == {"nvidia.com/gpu": 3_000_000}
+
+
+@pytest.mark.parametrize(
+    ("named", "cards"),
+    [
+        pytest.param({"nvidia.com/gpu": 8}, 8_000_000, id="one kind of cards is what is deserved of cards"),
+        pytest.param({"nvidia.com/gpu": 8, "amd.com/gpu": 4}, 12_000_000, id="two kinds add up"),
+        pytest.param({"nvidia.com/gpu": 8, "gpu": 6}, 6_000_000, id="a named gpu stays as it is"),
+        pytest.param({"cpu": 8}, None, id="without any card there is none"),
+    ],
+)
+def test_a_queue_that_names_a_kind_of_cards_deserves_cards(named, cards):
+    found = project_queue(
+        plain(spec={"deserved": named, "guarantee": {"resource": named}}),
+        card_resources=("nvidia.com/gpu", "amd.com/gpu"),
+    )
+    assert (found.deserved.get("gpu"), found.guarantee.get("gpu")) == (cards, cards)
+    assert found.capability.amounts == {}
     assert (found.state, found.reclaimable, found.weight) == (QueueState.OPEN, True, 1)
 
 

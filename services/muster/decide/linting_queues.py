@@ -145,6 +145,8 @@ def _sums(queues: Mapping[QueueName, Queue], around: Surroundings) -> Iterable[T
                     sums[resource] = sums.get(resource, 0) + amount
             names = ", ".join(sorted(queue.name for queue in below))
             for resource, total in sorted(sums.items()):
+                if resource == "gpu" and any(name.endswith("/gpu") and sums[name] == total for name in sums):
+                    continue  # the sum over one kind of cards: told by its own name
                 limit = limits(above).get(resource) if above is not None else None
                 if parent != ROOT and limit is not None and total > limit:
                     message = (

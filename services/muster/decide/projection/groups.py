@@ -81,6 +81,18 @@ def limits_of(named: Mapping[str, Any] | None, *, card_resources: tuple[str, ...
     return Limits(amounts=amounts)
 
 
+def with_all_cards(limits: Limits, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)) -> Limits:
+    """What a queue is given, with `gpu` as the sum of the kinds of cards that it names where it names no `gpu` itself.
+
+    An unnamed `gpu` would count as 0: a queue that deserves 8 ``nvidia.com/gpu`` would deserve no card at all.
+    """
+    kinds = {name.lower() for name in (*card_resources, *NUMBER_NAMES)}
+    named = [amount for name, amount in limits.amounts.items() if name in kinds]
+    if not named or ANY_CARD in limits.amounts:
+        return limits
+    return Limits(amounts={**limits.amounts, ANY_CARD: sum(named)})
+
+
 def project_queue(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)) -> Queue:
     """The model of a Queue whose spec and status are plain JSON. Weight is 1 and reclaimable true unless said otherwise."""
     metadata, spec, status = raw.metadata, raw.spec, raw.status
@@ -93,8 +105,13 @@ def project_queue(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)
         weight=int(spec.get("weight") or 1),
         priority=int(spec.get("priority") or 0),
         reclaimable=spec.get("reclaimable") is not False,
-        guarantee=limits_of((spec.get("guarantee") or {}).get("resource"), card_resources=card_resources),
-        deserved=limits_of(spec.get("deserved"), card_resources=card_resources),
+        guarantee=with_all_cards(
+            limits_of((spec.get("guarantee") or {}).get("resource"), card_resources=card_resources),
+            card_resources=card_resources,
+        ),
+        deserved=with_all_cards(
+            limits_of(spec.get("deserved"), card_resources=card_resources), card_resources=card_resources
+        ),
         capability=limits_of(spec.get("capability"), card_resources=card_resources),
         state=STATES.get(state, QueueState.UNKNOWN) if state else QueueState.OPEN,
         annotations=kept_annotations(metadata.annotations),
