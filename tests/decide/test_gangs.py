@@ -2,9 +2,10 @@
 
 import msgspec
 
+from muster.decide.explaining.fixes import fixes_of
 from muster.decide.gangs import build_snapshot
 from muster.model.gangs import MemberState
-from muster.model.pods import Phase, Pod, Shape, TopologyWish
+from muster.model.pods import Phase, Pod, Request, Shape, Share, TopologyWish
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, SubGroup
@@ -116,6 +117,16 @@ def test_pods_of_one_role_that_ask_for_different_things_are_held_with_a_reason()
     why = reasons(run(state))["g"]
     assert why.code == "POD_SPECS_DIFFER"
     assert "task-spec" in why.message
+
+
+def test_a_pod_that_asks_a_share_of_a_few_mib_is_held_and_asked_what_was_meant():
+    shape = Shape(request=Request(share=Share(memory_mib=12)))
+    why = reasons(run(build([pod("a", shape=shape)], [group(minimum=1)])))["g"]
+    assert (why.code, why.position) == ("UNIT_TRAP", 0)
+    assert "12 is 12 MiB. Did you mean 12288 (12 GiB)?" in why.message
+    assert "in MiB" in " ".join(fixes_of(why.code, {}))
+    core_only = Shape(request=Request(share=Share(core_percent=20)))
+    assert not gangs(build([pod("a", shape=core_only)], [group(minimum=1)]))["g"].hold
 
 
 def test_priority_comes_from_the_podgroups_class_before_the_pods():

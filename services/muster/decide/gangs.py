@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from muster.decide.budgets import budgets_of
+from muster.decide.cards import GPU_MEMORY, memory_doubt
 from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
 from muster.decide.spelling import meant
@@ -61,7 +62,7 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     ours = [pod for pod in all_pods if pod.scheduler_name in policy.scheduler_names]
     around = surroundings or Surroundings()
     asked = asked_labels(all_pods, ours)
-    seen = Seen(around, Labelled(asked))
+    seen = Seen(around, Labelled(asked), policy.min_share_memory_mib)
     promised: dict[PodUid, Hold] = {hold.uid: hold for hold in holds}
     members: dict[GangKey, list[Pod]] = defaultdict(list)
     gangs: list[Gang] = []
@@ -111,13 +112,21 @@ class Seen(NamedTuple):
 
     around: Surroundings
     labelled: Labelled
+    smallest_share: int
+    """MiB of a card below which a share is a mistake of the unit."""
 
     def shape(self, pod: Pod) -> tuple[Shape, Problem | None]:
         """The shape by which a pod is placed, and what keeps it from being placed."""
         if pod.node is not None or pod.finished:
             return self.labelled.shape(pod.shape, pod), None
         shape, problem = with_volumes(pod, self.around)
-        return self.labelled.shape(shape, pod), problem
+        return self.labelled.shape(shape, pod), problem or self._doubt(pod)
+
+    def _doubt(self, pod: Pod) -> Problem | None:
+        """Jobs are judged when they come in; a pod that somebody made by other means is judged here."""
+        share = pod.shape.request.share
+        doubt = "" if share is None else memory_doubt(share.memory_mib, smallest=self.smallest_share)
+        return Problem(Reason.UNIT_TRAP, f"{pod.name}: {GPU_MEMORY}: {doubt}") if doubt else None
 
 
 def is_foreign(pod: Pod, policy: Policy) -> bool:

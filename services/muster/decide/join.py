@@ -98,7 +98,7 @@ class Join:
         """Where the occupant or the bare gang of a pod stands, by the pod's key."""
         self._made: dict[PodUid, tuple[Pod, Hold | None, str, Member]] = {}
         self._terms = Terms(self._policy.scheduler_names)
-        self._seen = Seen(Surroundings(), Labelled(None))
+        self._seen = Seen(Surroundings(), Labelled(None), self._policy.min_share_memory_mib)
         self._promises = Promises(self._by_uid)
         self._budgets = Budgets(self._pods, lambda pod: self._gang_key(pod) is not None and pod.holds_room)
         self.unstarted: dict[PodUid, GangKey] = {}

@@ -16,6 +16,7 @@ SAYS: Mapping[str, str] = {
     Reason.CLAIM_MISSING: "create the PersistentVolumeClaim, or correct the name in the pods' volumes",
     Reason.CLAIM_UNBOUND: "look at the claim (kubectl describe pvc): its storage class, size and volume decide",
     Reason.VOLUME_UNSUPPORTED: "use a claim that is bound already, or a volume of another kind",
+    Reason.UNIT_TRAP: "state the memory of a card in MiB",
     Reason.DRA_UNSUPPORTED: "ask for cards by nvidia.com/gpu or a share instead of resourceClaims",
     Reason.POD_AFFINITY_UNSUPPORTED: "name the namespaces of the pod affinity instead of choosing them by labels",
     Reason.SUB_GROUP_UNSUPPORTED: "make one group of each role",
