@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from muster.bus.messages import ShortJob, Submit
 from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS
 from muster.decide.lifecycle.jobspec import check_spec, read_spec
-from muster.decide.lifecycle.submission import Cluster, judge, object_name
+from muster.decide.lifecycle.submission import Cluster, given_name, judge, object_name
 from muster.model.policy import Policy, QueueRules, Tenant
 from muster.model.workloads import Namespace, Queue
 
@@ -262,3 +262,15 @@ def test_what_the_rules_of_a_queue_would_hold_is_refused_at_once(rules, submit, 
     messages = [problem.message for problem in judged.problems]
     assert len(messages) == bool(told)
     assert all(told in message for message in messages)
+
+
+@pytest.mark.parametrize(
+    ("name", "submission", "given"),
+    [
+        pytest.param(object_name("llm-7", tenant="t", submission_id="s"), "s", "llm-7", id="made from a submission"),
+        pytest.param("llm-0123456789", "", "llm-0123456789", id="a name that only looks so"),
+        pytest.param("llm-evaluation", "s", "llm-evaluation", id="a name without a hash"),
+    ],
+)
+def test_the_name_that_was_asked_for_is_known_again(name, submission, given):
+    assert given_name(name, submission=submission) == given

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from muster.cli.connection import add_connection, connected
 from muster.cli.errors import CommandError
 from muster.cli.follow import print_events
 from muster.cli.words import cards, plural, span
+from muster.decide.lifecycle.submission import given_name
 from muster.decide.pauses import resuming
 
 EPILOG = """examples:
@@ -77,7 +79,7 @@ async def run(arguments: argparse.Namespace) -> int:
 
 async def _jobs(muster: client.Muster, arguments: argparse.Namespace, wanted: str) -> int:
     reply = await muster.gangs(namespace=arguments.namespace, finished=arguments.all or bool(wanted))
-    rows = [row for row in reply.gangs if not wanted or _named(row, wanted)]
+    rows = _chosen(reply.gangs, wanted) if wanted else list(reply.gangs)
     if wanted and not rows:
         raise CommandError(f"no job {wanted!r}; muster get --all lists every job that is known")
     if arguments.json:
@@ -180,19 +182,36 @@ def card_bar(row: NodeRow) -> str:
     return "".join(signs)
 
 
-def _named(row: GangRow, wanted: str) -> bool:
-    return wanted in {row.gang, row.job, row.submission, row.job.rpartition("/")[2], row.gang.rpartition("/")[2]}
+def _chosen(rows: Iterable[GangRow], wanted: str) -> list[GangRow]:
+    """The rows of this name or submission id; else all that were submitted under the name."""
+    known = list(rows)
+    exact = [row for row in known if wanted in {row.submission, *_names(row.gang), *_names(row.job)}]
+    return exact or [row for row in known if wanted in _given(row)]
+
+
+def _names(key: str) -> set[str]:
+    return {key, key.rpartition("/")[2]}
+
+
+def _given(row: GangRow) -> set[str]:
+    namespace, _, name = row.job.rpartition("/")
+    given = given_name(name, submission=row.submission)
+    return {given, f"{namespace}/{given}"}
 
 
 async def submission_of(muster: client.Muster, wanted: str) -> str | None:
     """The submission id behind a job's name or id; None when no such job is known to the scheduler.
 
     Raises:
-        CommandError: the job is known, but did not come over NATS.
+        CommandError: the job is known, but did not come over NATS, or several are called so.
     """
-    rows = [row for row in (await muster.gangs(finished=True)).gangs if _named(row, wanted)]
+    rows = _chosen((await muster.gangs(finished=True)).gangs, wanted)
+    rows = [row for row in rows if row.state not in {"Succeeded", "Failed"}] or rows
     if not rows:
         return None
+    if len({row.submission for row in rows}) > 1:
+        jobs = ", ".join(sorted(row.job for row in rows))
+        raise CommandError(f"{len(rows)} jobs are called {wanted!r}: {jobs}; name one of them")
     if not rows[0].submission:
         raise CommandError(
             f"{rows[0].job} was not submitted over NATS, so it has no status stream and no submission to cancel;\n"

@@ -26,7 +26,7 @@ from muster.bus.queries import (
 from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.explaining.details import Details, Scene, details_of
 from muster.decide.lifecycle.queues import ROOT
-from muster.decide.lifecycle.submission import SUBMISSION
+from muster.decide.lifecycle.submission import SUBMISSION, given_name
 from muster.decide.queue_rules import ignored, preemptible
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
@@ -45,7 +45,7 @@ ON_NODE = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING
 
 
 class UnknownJobError(LookupError):
-    """No gang of that name is known."""
+    """No gang of that name is known, or several are."""
 
 
 class Queries:
@@ -80,12 +80,12 @@ class Queries:
         """Why a job waits or where it runs.
 
         Raises:
-            UnknownJobError: no gang carries that name.
+            UnknownJobError: no gang carries that name, or several were submitted under it.
         """
         snapshot = self._journal.snapshot
         gang = None if snapshot is None else self._find(snapshot, request)
         if snapshot is None or gang is None:
-            raise UnknownJobError(f"no job {request.job!r} is known to the scheduler")
+            raise UnknownJobError(f"no job {request.job!r} is known; muster get --all lists every job that is")
         reason = self._journal.pending.get(gang.key)
         subject = Subject(
             gang=gang,
@@ -169,16 +169,27 @@ class Queries:
         return QueuesReply(at=time.time(), queues=tuple(rows))
 
     def _find(self, snapshot: Snapshot, request: ExplainRequest) -> Gang | None:
+        """By the name of the gang, of its job, by the submission's id, or by the name that a submission asked for."""
         wanted = request.job
         named = f"{request.namespace}/{wanted}" if request.namespace and "/" not in wanted else wanted
+        given: dict[str, Gang] = {}
         for gang in snapshot.gangs:
             job, submission = self._known_as(gang.key, gang.namespace)
-            names = {gang.key, job, submission}
+            asked = f"{gang.namespace}/{given_name(split_key(job)[1], submission=submission)}"
+            names, loose = {gang.key, job, submission}, {asked}
             if not request.namespace:
                 names |= {split_key(gang.key)[1], split_key(job)[1]}
+                loose.add(split_key(asked)[1])
             if named in names:
                 return gang
-        return None
+            if named in loose:
+                given[job] = gang
+        live = {job: gang for job, gang in given.items() if not all(_ended(member) for member in gang.members)} or given
+        if len(live) > 1:
+            raise UnknownJobError(
+                f"{len(live)} jobs are called {wanted!r}: {', '.join(sorted(live))}; name one of them"
+            )
+        return next(iter(live.values()), None)
 
     def _job_name(self, key: GangKey) -> str:
         return split_key(self._known_as(key, split_key(key)[0])[0])[1]

@@ -151,6 +151,13 @@ def object_name(base: str, *, tenant: str, submission_id: str) -> str:
     return f"{base[:BASE_LENGTH].rstrip('-.')}-{digest}"
 
 
+def given_name(name: str, *, submission: str) -> str:
+    """The name that was asked for, of an object that was made from a submission; the name itself of every other."""
+    base, _, digest = name.rpartition("-")
+    made = bool(submission and base) and len(digest) == HASH_LENGTH and set(digest) <= set("0123456789abcdef")
+    return base if made else name
+
+
 def is_ours(annotations: Mapping[str, str], *, tenant: str, submission_id: str) -> bool:
     """An existing object was made by this very submission."""
     return annotations.get(TENANT) == tenant and annotations.get(SUBMISSION) == submission_id
