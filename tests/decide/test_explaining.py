@@ -33,7 +33,11 @@ def racks(sizes, gpus=8):
     ]
 
 
-QUEUES = [queue("prod", deserved={"gpu": 48 * CARD}, capability={"gpu": 64 * CARD}), queue("dev")]
+QUEUES = [
+    queue("prod", deserved={"gpu": 48 * CARD}, capability={"gpu": 64 * CARD}),
+    queue("dev"),
+    queue("some", deserved={"gpu": 2 * CARD}),
+]
 
 
 def explained(state, name, policy=ACTS):
@@ -148,7 +152,8 @@ def test_free_cards_on_nodes_that_may_not_take_it_are_explained():
 
 
 ENTITLEMENTS = {
-    "above its share": ("dev", ACTS, {}, "with this job it would use 16 cards more than deserved: it waits until there is room"),
+    "nothing deserved": ("dev", ACTS, {}, "it deserves none for certain, so no other queue gives way: it waits until there is room"),
+    "above what it deserves": ("some", ACTS, {}, "with this job it would use 6 cards more than deserved: it waits until there is room"),
     "observed only": ("prod", Policy(actions=Actions(preempt="observe")), {}, "entitled, but nobody is asked to leave: the policy only"),
     "it never preempts": ("prod", ACTS, {"never_preempts": True}, "its pods say preemptionPolicy Never"),
     "reclaim alone acts": (

@@ -204,9 +204,11 @@ async def test_explain_names_what_it_asks_what_there_is_and_who_has_the_rest(mus
     assert facts["asks"] == "3 pods × 4 cards, all together"
     assert facts["best fit"].startswith("room for 0 of 3 pods; gpu-node-0")
     assert re.search(r"gpu-node-0\d is held by whole-\w+ of default \(8 cards, same priority\)", facts["best fit"])
-    assert facts["queue"].startswith("default uses 16 cards (no cap): with this job it would use 28 cards more than")
+    assert facts["queue"].startswith("default uses 16 cards (no cap): it deserves none for certain, so no other queue")
     assert re.search(r"\d\d:\d\d waits: not enough room", facts["history"])
     assert not KEY.search(told.out), told.out
+    assert (await muster("explain", "late")).out.splitlines()[0] == head
+    assert "default/late-" in (await muster("get", "late")).out
     reply = (await muster("explain", "second", "--json")).json()
     assert (reply["state"], reply["code"], reply["position"]) == ("Waiting", "NOT_ENOUGH_ROOM", 1)
     assert reply["numbers"]["asked"] == 3
@@ -253,7 +255,7 @@ async def test_explain_of_a_running_job_names_its_nodes(muster: Shell):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        pytest.param(("explain", "nobody"), "no job 'nobody' is known to the scheduler", id="explain"),
+        pytest.param(("explain", "nobody"), "no job 'nobody' is known; muster get --all", id="explain"),
         pytest.param(("get", "nobody"), "no job 'nobody'; muster get --all lists every job", id="get"),
         pytest.param(("get", "queue", "nobody"), "no queue 'nobody'", id="get a queue"),
         pytest.param(("get", "node", "nobody"), "no node or domain 'nobody'", id="get a node"),

@@ -22,7 +22,7 @@ def decisions_of(entry: Entry, *, sequence: Sequence, epoch: Sequence, at: float
             yield Decision(
                 verb="bind",
                 gang=entry.gang,
-                message=f"{len(entry.slots)} pods on {nodes} nodes",
+                message=f"{count(len(entry.slots), 'pod')} on {count(nodes, 'node')}",
                 slots=entry.slots,
                 epoch=epoch,
                 sequence=sequence,

@@ -208,6 +208,8 @@ def _entitled(scene: Scene, ask: Ask, policy: Policy) -> str:
                 over = format_amount(resource, used + asked - claim)
                 whose = "it" if level == queue else level
                 lower = ", or jobs of lower priority in its queue leave" if _has_lower(scene, ask, policy) else ""
+                if not claim:
+                    return f"{whose} deserves none for certain, so no other queue gives way: it waits until there is room{lower}"
                 return f"with this job {whose} would use {over} more than deserved: it waits until there is room{lower}"
     actions = policy.actions
     acting = [name for name in ("preempt", "reclaim") if getattr(actions, name) == "act"]

@@ -147,7 +147,12 @@ def no_room(room: Room, ask: Ask) -> Why:
     text = f"asks {asks_text(ask)}; {some if fits < wanted else 'they fit one by one but not together'}"
     if role.shape.request.cards:
         numbers |= {"free_cards": free_cards, "largest_block": block}
-        text += f": {count(free_cards, 'card')} free on {count(int(rows.sum()), 'node')}, at most {block} on one"
+        if free_cards:
+            having, nodes = int((room.whole_free[rows] > 0).sum()), count(int(rows.sum()), "node")
+            where = nodes if having == rows.sum() else f"{having} of {nodes}"
+            text += f": {count(free_cards, 'card')} free on {where}, at most {block} on one"
+        else:
+            text += f": no card free on {count(int(rows.sum()), 'node')}"
     else:
         cpu = int(np.clip(room.free[rows, 0], 0, None).max(initial=0))
         memory = int(np.clip(room.free[rows, 1], 0, None).max(initial=0))
