@@ -94,7 +94,7 @@ class TestWhoMayUseReservedRoom:
         decision = at(snapshot(NODES, HALF, asks("big", **BIG), asks("s", cards=2, order=2)))
         big, small = told(decision)["big"], told(decision)["s"]
         assert (big.code, big.numbers["estimated_start"], big.numbers["reserved"]) == ("RESERVED", 1600, "n1, n2")
-        assert big.message.endswith("n1, n2 is reserved for it: expected free about 00:27 UTC")
+        assert big.message.endswith("n1, n2 are reserved for it: expected free about 00:27 UTC")
         assert (small.code, small.numbers["held_for"], small.numbers["until"]) == ("HELD_FOR_OTHERS", "ns/big", 1600)
         assert small.message.startswith("it fits, but free room on n1, n2 is kept for ns/big until about 00:27 UTC")
 

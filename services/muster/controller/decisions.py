@@ -39,9 +39,13 @@ WOULD = "WOULD_"
 def waiting_from(decision: Decision) -> Waiting:
     """The reason as the lifecycle core takes it, with what would cure it."""
     fixes = fixes_of(decision.code, decision.numbers)
+    message = decision.message
+    if fixes:
+        end = "" if message.endswith(("?", "?)")) else "."
+        message = f"{message}{end} To fix it: {', or '.join(fixes)}"
     return Waiting(
         code=decision.code,
-        message=f"{decision.message}. To fix it: {', or '.join(fixes)}" if fixes else decision.message,
+        message=message,
         position=decision.position,
         quota=decision.code in QUOTA or "capability" in decision.numbers,
         nodes_help=decision.code in CURED_BY_NODES,

@@ -43,7 +43,8 @@ def waits_for_its_own(reservation: Reservation, code: str, message: str, numbers
         if reservation.start
         else "what is there leaves, or may be asked to"
     )
-    text = f"{message}; {place_of(reservation)} is reserved for it: {when}"
+    place = place_of(reservation)
+    text = f"{message}; {place} {'are' if ', ' in place else 'is'} reserved for it: {when}"
     return Reason.RESERVED, text, numbers | _numbers(reservation)
 
 
