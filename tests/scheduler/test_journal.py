@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry
 
 from muster.model.instructions import Pending
 from muster.model.ledger import Bind
-from muster.scheduler.journal import NUMBERS_SECONDS, PENDING_BURST, PENDING_PER_SECOND, Journal
+from muster.scheduler.journal import MADE_BY_A_JOB, NUMBERS_SECONDS, PENDING_BURST, PENDING_PER_SECOND, Journal
 from muster.scheduler.telemetry import Telemetry
 from tests.decide.build import gang, node, run, snapshot
 
@@ -97,3 +97,18 @@ def test_the_core_says_the_same_of_the_same(rounds):
     state = snapshot([node(gpus=2)], [gang("a"), gang("b")])
     decisions = [run(state, now=100.0 + number).instructions for number in range(rounds)]
     assert all(one == decisions[0] for one in decisions)
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("for default/llm-7f3c-105ada6b-7202-49e3-aa69-acc70bf9c0ef: 8 pods", "for default/llm-7f3c: 8 pods"),
+        (
+            "for ns/podgroup-105ada6b-7202-49e3-aa69-acc70bf9c0ef",
+            "for ns/podgroup-105ada6b-7202-49e3-aa69-acc70bf9c0ef",
+        ),
+    ],
+    ids=["a job's PodGroup is read by the job's name", "a PodGroup that has no other name keeps it"],
+)
+def test_the_history_of_plans_names_jobs_as_people_do(written, read):
+    assert MADE_BY_A_JOB.sub("", written) == read

@@ -6,6 +6,7 @@ waits cannot grow without end while NATS is away, since nothing can be committed
 """
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -33,6 +34,9 @@ PASSING = frozenset({Reason.TOO_FEW_PODS, Reason.NO_PODGROUP, "BINDING"})
 """Reasons that most often last a moment only: the gang is being made, removed or placed."""
 COMING_SECONDS = 3.0
 """A gang whose pods do not all exist yet is most likely being made: that is no news before it has lasted so long."""
+
+MADE_BY_A_JOB = re.compile(r"(?<!/podgroup)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+"""The uid at the end of a PodGroup's name that a Volcano Job made: nobody reads it, the job's name is before it."""
 
 Publish = Callable[[Decision], Awaitable[None]]
 
@@ -216,5 +220,5 @@ def _told(decision: Decision) -> str:
     if decision.verb == "undo":
         return f"taken back: {decision.message or decision.code}"
     if decision.verb in {"nominate", "preempt", "move"}:
-        return f"{decision.code}: {decision.message}"
+        return f"{decision.code}: {MADE_BY_A_JOB.sub('', decision.message)}"
     return decision.code if decision.verb == "close" else f"{decision.verb} {decision.code}".strip()
