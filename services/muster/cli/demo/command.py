@@ -43,6 +43,9 @@ STATE_DIR = Path(".muster/demo")
 LIMIT_SECONDS = 120.0
 REFRESH_SECONDS = 0.25
 
+WIDTH = 120
+"""Columns in a pipe or a log, which has no width of its own."""
+
 
 class Seen(msgspec.Struct):
     """What the demo saw of one submission."""
@@ -71,6 +74,8 @@ def add(subparsers: Any) -> None:
 async def run(arguments: argparse.Namespace) -> int:
     """Run the demo."""
     console = Console(stderr=arguments.json, highlight=False)
+    if not console.is_terminal:
+        console = Console(stderr=arguments.json, highlight=False, width=WIDTH)
     if find_address(arguments.state_dir) is not None:
         raise CommandError("a demo runs already in this directory", code=BAD_INPUT)
     cluster = files("muster.cli.demo") / "cluster.yaml"
