@@ -74,7 +74,7 @@ def mix_of(seen: Mapping[str, int], fleet: Fleet, *, least: int = LEAST_SEEN) ->
             requests[request] = requests.get(request, 0) + times
     if sum(requests.values()) < least:
         return None
-    return Mix(requests, {width for width in fleet.allocatable_cards.tolist() if width > 1})
+    return Mix(requests, {width for width in np.unique(fleet.allocatable_cards).tolist() if width > 1})
 
 
 def _whole_nodes(requests: Mapping[Request, float], widths: Collection[int]) -> dict[Request, float]:
@@ -297,10 +297,29 @@ def _looks(room: Room) -> tuple[Ints, Ints]:
     every = np.arange(fleet.size)
     if not fleet.size:
         return every, every
+    state = _states(room)
+    _, first, number = np.unique(state[:, 0], return_index=True, return_inverse=True)
+    return (first, number) if (state[first[number]] == state).all() else (every, every)
+
+
+def _states(room: Room) -> Ints:
+    """All that costs depend on, by row, after one number for it; kept with the room, renewed for rows that changed."""
+    since, state = room.derived.get("states", (0, None))
+    if state is None:
+        state = _states_of(room, np.arange(room.fleet.size))
+    else:
+        rows = np.array(sorted(set(room.changed[since:])), dtype=np.int64)
+        if rows.size:
+            state[rows] = _states_of(room, rows)
+    room.derived["states"] = len(room.changed), state
+    return state
+
+
+def _states_of(room: Room, rows: Ints) -> Ints:
+    fleet = room.fleet
     sides = [fleet.card_usable, room.card_memory, room.card_core, room.card_users > 0, fleet.card_memory]
-    node = np.stack([room.free[:, CPU], room.free[:, MEMORY], room.whole_free, fleet.shares_cards], axis=1)
-    state = np.concatenate([*sides, node], axis=1).astype(np.int64)
-    # One number for each state (wrapping multiplication by powers of an odd number); two states may share one by chance.
+    node = np.stack([room.free[rows, CPU], room.free[rows, MEMORY], room.whole_free[rows], fleet.shares_cards[rows]], 1)
+    state = np.concatenate([*(side[rows] for side in sides), node], axis=1).astype(np.int64)
+    # Wrapping multiplication by powers of an odd number; two states may share one by chance.
     hashes = np.cumprod(np.full(state.shape[1], 0x5851F42D4C957F2D, dtype=np.int64))
-    _, first, number = np.unique(state @ hashes, return_index=True, return_inverse=True)
-    return (first, number) if (state[first][number] == state).all() else (every, every)
+    return np.concatenate([(state @ hashes)[:, None], state], axis=1)

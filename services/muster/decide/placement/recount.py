@@ -47,18 +47,34 @@ class Recount:
         self._on: dict[NodeName, dict[int, list[Stand]]] = {}
         self._usage: dict[QueueName, dict[str, Amount]] = {}
         self._holds: Snapshot | None = None
+        self._before: Snapshot | None = None
+        """The snapshot whose gangs and occupants are what is counted; None before the first, and when a count was broken off."""
 
     def follow(self, snapshot: Snapshot) -> None:
         """Count what is not the same object as before."""
-        self._follow_nodes(snapshot.nodes)
-        present: dict[int, Gang | Occupant] = {id(gang): gang for gang in snapshot.gangs}
-        present.update((id(occupant), occupant) for occupant in snapshot.occupants)
-        # What was counted is kept alive here, so that no other object can have its identity.
-        for number in self._counted.keys() - present.keys():
+        before, self._before = self._before, None
+        if not self._same_cards(snapshot.nodes) or before is None:
+            self._counted, self._on, self._usage = {}, {}, {}
+            before = None
+        self._replace(before.gangs if before else (), snapshot.gangs)
+        self._replace(before.occupants if before else (), snapshot.occupants)
+        self._holds = self._before = snapshot
+
+    def _replace(self, old: Sequence[Gang | Occupant], new: Sequence[Gang | Occupant]) -> None:
+        if old is new:
+            return
+        # What was counted is kept alive by the snapshot before, so that no other object can have its identity.
+        gone, present = set(map(id, old)), dict(zip(map(id, new), new, strict=True))
+        for number in gone - present.keys():
             self._forget(number)
-        for number in present.keys() - self._counted.keys():
+        for number in present.keys() - gone:
             self._count(number, present[number])
-        self._holds = snapshot
+
+    def node_of(self, snapshot: Snapshot) -> dict[NodeName, Node]:
+        """The nodes of the snapshot that is followed, by name."""
+        if snapshot.nodes is not self._of:
+            raise ValueError("the recount follows another snapshot: follow this one first")
+        return self._nodes
 
     def on(self, node: NodeName) -> Iterable[Stand]:
         """Everything that stands on a node, and what is held there."""
@@ -79,17 +95,16 @@ class Recount:
                 charge(usage[queue], hold.request, hold.cards, self._nodes.get(hold.node))
         return usage
 
-    def _follow_nodes(self, nodes: tuple[Node, ...]) -> None:
+    def _same_cards(self, nodes: tuple[Node, ...]) -> bool:
+        """Follow the nodes; False when shares, which are charged by the memory of cards, may be another amount now."""
         if nodes is self._of:
-            return
+            return True
         before, self._of = self._nodes, nodes
         self._nodes = {node.name: node for node in nodes}
         changed = (node for node in nodes if before.get(node.name) is not node)
-        # Shares are charged by the memory of cards: with other cards everything is another amount.
-        if len(before) != len(nodes) or any(
+        return len(before) == len(nodes) and not any(
             node.name not in before or _cards_differ(before[node.name], node) for node in changed
-        ):
-            self._counted, self._on, self._usage = {}, {}, {}
+        )
 
     def _count(self, number: int, one: Gang | Occupant) -> None:
         charged: dict[str, Amount] = {}

@@ -67,15 +67,16 @@ def validate(
     names and labels, levels and HyperNodes.
     """
     problems: list[str] = []
-    nodes = {node.name: node for node in snapshot.nodes}
-    gangs = {gang.key: gang for gang in snapshot.gangs}
     if not places:
         return problems
+    standing = recount or Recount()
+    standing.follow(snapshot)
+    nodes = standing.node_of(snapshot)
+    asked = {place.gang for place in places}
+    gangs = {gang.key: gang for gang in snapshot.gangs if gang.key in asked}
     named = {slot.node for place in places for slot in place.slots}
     used = {name: _Use(nodes[name]) for name in named if name in nodes}
     domains = domains or Domains(nodes, levels, snapshot.hypernodes)
-    standing = recount or Recount()
-    standing.follow(snapshot)
     for use in used.values():
         for stand in standing.on(use.node.name):
             use.add(*stand)
