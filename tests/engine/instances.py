@@ -111,7 +111,7 @@ def exact_of(of, fixed=0):
 
 
 def _held(of):
-    from muster.decide.room import held_by
+    from muster.decide.held import held_by
 
     return held_by(of)
 

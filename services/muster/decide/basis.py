@@ -14,11 +14,12 @@ import numpy as np
 
 from muster.decide.asks import Ask, asks_of
 from muster.decide.fleet import Fleet, alike
+from muster.decide.held import Held, held_by, held_by_gang, held_by_hold, held_by_occupant
 from muster.decide.join import Changes, Place
 from muster.decide.ordered import Ordered
 from muster.decide.ordering import gang_key_order
 from muster.decide.placement.recount import Recount
-from muster.decide.room import Held, Room, held_by, held_by_gang, held_by_hold, held_by_occupant
+from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, add, charge_at, charge_holds, gang_charge, total_of, tree_of
 from muster.model.gangs import Gang, Member
 from muster.model.nodes import Node

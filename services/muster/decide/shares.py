@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
 from muster.decide.fleet import Fleet
-from muster.decide.room import HOLDING, Room
+from muster.decide.held import HOLDING
+from muster.decide.room import Room
 from muster.decide.waiting.weights import weighed
 from muster.model.gangs import Gang
 from muster.model.pods import CardUse, Request

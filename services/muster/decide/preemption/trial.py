@@ -6,9 +6,10 @@ import numpy as np
 
 from muster.decide.asks import Ask
 from muster.decide.fleet import CPU, MEMORY, PODS, Mask
+from muster.decide.held import member_kind
 from muster.decide.placement.greedy import Greedy, Landed
 from muster.decide.preemption.victims import Unit
-from muster.decide.room import Room, member_kind
+from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, add, charge_at
 from muster.model.gangs import Member
 from muster.model.pods import Kind, Shape

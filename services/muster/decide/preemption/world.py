@@ -16,9 +16,10 @@ import numpy as np
 from muster.decide.asks import Ask
 from muster.decide.basis import Start
 from muster.decide.fleet import Fleet, Mask
+from muster.decide.held import HOLDING, member_kind
 from muster.decide.memory import CoreMemory, Nomination
 from muster.decide.preemption.trial import Trial
-from muster.decide.room import HOLDING, Room, member_kind
+from muster.decide.room import Room
 from muster.decide.scheduling.holds import hold_of
 from muster.decide.scheduling.rounds import blocked_rows, demand_of, fits_empty
 from muster.decide.shares import Tree, charge_at, set_shares, total_of

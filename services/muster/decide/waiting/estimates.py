@@ -18,9 +18,10 @@ import numpy as np
 
 from muster.decide.asks import Ask, RoleAsk
 from muster.decide.fleet import PODS, Fleet, Floats, Ints, Mask
+from muster.decide.held import HOLDING
 from muster.decide.memory import CoreMemory
 from muster.decide.placement.feasibility import admission, capacity
-from muster.decide.room import HOLDING, Room
+from muster.decide.room import Room
 from muster.decide.shares import Amounts, Tree, gang_charge
 from muster.decide.topology import domain_name, domains, resolve
 from muster.decide.waiting.durations import expected_duration, expected_end, late
