@@ -227,6 +227,8 @@ async def test_04_shares_of_one_card_go_together_and_the_whole_card_beside_them_
     described = await rig.kubectl("describe", "pod", rig.pods("train-job")[0]["metadata"]["name"])
     assert "Scheduled" in described
     assert "Successfully assigned default/train-job" in described
+    await rig.delete("vcjob", "train-job", "train-job-2", "train-job-3")
+    await rig.kubectl("delete", "podgroup", "train-job-pg")
 
 
 async def test_04_a_share_that_no_card_has_left_waits_with_what_it_asked_and_the_largest_free(rig: Rig):
@@ -243,8 +245,7 @@ async def test_04_a_share_that_no_card_has_left_waits_with_what_it_asked_and_the
         described = await rig.kubectl("describe", "pod", pod)
         assert "FailedScheduling" in described
         assert "asks 5888 MiB of one card; the most free on one card is 5120 MiB" in described
-        await rig.delete("vcjob", "most", "too-much", "train-job", "train-job-2", "train-job-3")
-        await rig.kubectl("delete", "podgroup", "train-job-pg")
+        await rig.delete("vcjob", "most", "too-much")
 
 
 async def test_05_two_shares_fill_the_small_card_and_a_third_of_1_gib_waits(rig: Rig):
