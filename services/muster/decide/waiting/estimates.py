@@ -337,8 +337,14 @@ class Outlook:
     def _chosen(self, fits: Sequence[Ints], worth: Ints, start: float | None) -> Estimate:
         """The domain of the highest worth, and of its nodes as many as the gang needs, those with most room now first."""
         fleet = self.room.fleet
-        code = int(np.argmax(worth))
+        best = np.flatnonzero(worth == worth.max())
+        if best.size > 1:
+            first = np.full(worth.size, fleet.size, dtype=np.int64)
+            np.minimum.at(first, self.codes[self.codes >= 0], self.room.ranks[self.codes >= 0])
+            best = best[np.argsort(first[best], kind="stable")]
+        code = int(best[0])
         rows = np.flatnonzero(self.codes == code)
+        ranks = self.room.ranks
         places: list[tuple[int, int, int]] = []
         used: Ints = np.zeros(fleet.size, dtype=np.int64)
         cards: Ints = np.zeros(fleet.size, dtype=np.int64)
@@ -352,7 +358,7 @@ class Outlook:
             spare = min(max(0, missing), len(role.waiting) - role.need)
             missing -= spare
             wanted = role.need + spare
-            for row in sorted(rows.tolist(), key=lambda one: (-self._now[number][one], -fits[number][one], one)):
+            for row in sorted(rows.tolist(), key=lambda one: (-self._now[number][one], -fits[number][one], ranks[one])):
                 if wanted <= 0:
                     break
                 here = int(fits[number][row])
