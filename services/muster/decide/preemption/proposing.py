@@ -5,6 +5,8 @@ several are open at once where they have nothing in common. A plan that was refu
 while everything it looked at is the same.
 """
 
+from collections.abc import Iterable
+
 import msgspec
 import numpy as np
 
@@ -84,12 +86,14 @@ def _proposed(
     hopeless: set[object] = set()
     """What gangs ask that had no plan: those who ask the same have none either."""
     special = {one.gang for one in memory.reservations} | {one.reserved_for for one in memory.backfilled}
+    open_to_all = dict(world.trial.blocked)
     for number, ask in enumerate(turns):
         asked: object = (_asked(ask), ask.gang.key if ask.gang.key in special else "")
-        if number:
-            _keep_for(world, turns[number - 1], memory)
         if asked in hopeless:
             continue
+        world.trial.blocked = dict(open_to_all)
+        if memory.reservations:
+            _keep_for(world, ask, turns[:number], memory)
         found = _evictions(world, start, supply, ask, policy, allowances=allowances, memory=memory, now=now)
         if found is None:
             hopeless.add(asked)
@@ -102,8 +106,11 @@ def _proposed(
             continue
         return proposal
     unmoved: set[object] = set()
-    for ask in turns if policy.actions.consolidate == "act" else ():
+    for number, ask in enumerate(turns) if policy.actions.consolidate == "act" else ():
         asked = _asked(ask)
+        world.trial.blocked = dict(open_to_all)
+        if memory.reservations:
+            _keep_for(world, ask, turns[:number], memory)
         moved = _moves(world, start, supply, ask, until, allowances=allowances) if asked not in unmoved else None
         if moved is None:
             unmoved.add(asked)
@@ -140,13 +147,19 @@ def _supply(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, po
     )
 
 
-def _keep_for(world: World, ask: Ask, memory: CoreMemory) -> None:
-    """Nobody whose turn comes later is planned onto nodes that are reserved for a gang."""
-    mine = next((one for one in memory.reservations if one.gang == ask.gang.key), None)
-    if mine is not None:
+def _keep_for(world: World, ask: Ask, earlier: Iterable[Ask], memory: CoreMemory) -> None:
+    """The gang is not planned onto nodes reserved for one of its queue with more priority: it would have to leave again.
+
+    For the rest the law alone decides: who is entitled does not wait for others' reservations.
+    """
+    ahead = {
+        one.gang.key for one in earlier if one.gang.queue == ask.gang.queue and one.gang.priority > ask.gang.priority
+    }
+    names = {name for one in memory.reservations if one.gang in ahead for name in one.nodes}
+    if names:
         rows = np.zeros(world.fleet.size, dtype=np.bool_)
-        rows[[world.fleet.row_of[name] for name in mine.nodes if name in world.fleet.row_of]] = True
-        world.trial.block({role.shape for one in world.asks.values() for role in one.roles}, rows)
+        rows[[world.fleet.row_of[name] for name in sorted(names) if name in world.fleet.row_of]] = True
+        world.trial.block({role.shape for role in ask.roles}, rows)
 
 
 def _turns(world: World, memory: CoreMemory, now: float, policy: Policy) -> list[Ask]:
