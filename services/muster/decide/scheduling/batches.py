@@ -5,13 +5,12 @@
 What comes back is a whole arrangement of the round; whether it is better is judged by whoever asked (`repair`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from muster.decide.asks import Ask
 from muster.decide.placement.engine.budget import Budget
 from muster.decide.placement.engine.expand_profile import arrange
 from muster.decide.placement.engine.plan import Batch
-from muster.decide.placement.engine.profile import between_pods
 from muster.decide.placement.engine.search import improve
 from muster.decide.placement.exact import Item, Limit
 from muster.decide.placement.greedy import Landed
@@ -32,24 +31,26 @@ def solve_batch(
     upper: set[GangKey],
     limits: Sequence[Limit],
     best: Saved,
+    kept: Collection[GangKey] = (),
+    beside: Sequence[Ask] = (),
     policy: Solver,
     solve: Solve,
 ) -> Saved | None:
     """The best arrangement that the engine found from ``best``, or None when it found nothing better.
 
-    ``upper`` are the gangs of which any is worth more than all others together.
+    ``upper`` are the gangs of which any is worth more than all others together; ``limits`` are what these gangs may take.
+    Gangs of ``best`` that are ``kept`` stay where they are; those ``beside`` are tried in the fix-up alone. Neither is an item.
     """
-    if any(between_pods(role.shape) for key in best.landed for role in best.asks[key].roles):
-        return None  # moving any pod could break what a gang of this round asks of its neighbours
-    work.reset()
+    work.reset_but(best, kept)
     room = work.room
-    charges = {key: work.charge_of(best.asks[key], landed) for key, landed in best.landed.items()}
+    landed = {key: pods for key, pods in best.landed.items() if key not in kept}
+    charges = {key: work.charge_of(best.asks[key], pods) for key, pods in landed.items()}
     mark = room.mark()
     batch = Batch(
         room,
         _scaled(items, upper),
         limits=limits,
-        landed=best.landed,
+        landed=landed,
         charges=charges,
         blocked=work.blocked,
     )
@@ -62,10 +63,10 @@ def solve_batch(
     standing = arrange(batch, found, work.greedy())
     for item in batch.demands.aside:
         key = item.ask.gang.key
-        if key in best.landed:
-            standing[key] = item.ask, list(best.landed[key])
+        if key in landed:
+            standing[key] = item.ask, list(landed[key])
     _keep(work, items, standing)
-    fix_up(work, [item.ask for item in items], limits)
+    fix_up(work, [*(item.ask for item in items), *beside], limits, kept=kept)
     return work.save()
 
 
@@ -101,8 +102,11 @@ def _keep(work: Round, items: Iterable[Item], standing: Mapping[GangKey, tuple[A
             work.room.give(one.row, shape.request, one.cards, ports=shape.host_ports, kind=shape.kind)
 
 
-def fix_up(work: Round, asks: Iterable[Ask], limits: Sequence[Limit]) -> None:
-    """Place what still waits by true capacity, in the order given, where no limit is broken by it."""
+def fix_up(work: Round, asks: Iterable[Ask], limits: Sequence[Limit], *, kept: Collection[GangKey] = ()) -> None:
+    """Place what still waits by true capacity, in the order given, where no limit is broken by it.
+
+    What the ``kept`` gangs take is not in the limits any more.
+    """
     by_gang: dict[GangKey, list[int]] = {}
     for number, limit in enumerate(limits):
         for key in limit.gangs:
@@ -114,7 +118,8 @@ def fix_up(work: Round, asks: Iterable[Ask], limits: Sequence[Limit]) -> None:
             left[number] -= charge.get(limits[number].resource, 0)
 
     for key, landed in work.landed.items():
-        take(work.asks[key], work.charge_of(work.asks[key], landed))
+        if key not in kept:
+            take(work.asks[key], work.charge_of(work.asks[key], landed))
     for ask in asks:
         key = ask.gang.key
         if key in work.landed:

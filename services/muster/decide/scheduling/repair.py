@@ -17,8 +17,9 @@ from muster.decide.asks import Ask
 from muster.decide.memory import CoreMemory
 from muster.decide.ordering import gang_key_order
 from muster.decide.placement.exact import Exact, Item, Limit
-from muster.decide.placement.feasibility import capacity, watched
+from muster.decide.placement.feasibility import capacity
 from muster.decide.placement.solver import Solve
+from muster.decide.placement.untold import untold
 from muster.decide.scheduling.batches import solve_batch
 from muster.decide.scheduling.mending import mend
 from muster.decide.scheduling.state import Round, Saved, alike, least_charge
@@ -222,27 +223,36 @@ class Problem:
 
     def exact(self, best: Saved, policy: Solver, solve: Solve) -> Saved:
         """The exact model, tier by tier from the highest that has a failed gang; what a pass admitted stays."""
-        if any(
-            role.shape.request.share is not None and role.shape.request.share.count > 1
-            for ask in self.asks
-            for role in ask.roles
-        ):
-            return best  # the model's variables are one card each: it cannot tell different cards of one pod
-        if any(watched(self.work.room, role.shape) for ask in self.asks for role in ask.roles):
-            return best  # counts of nodes do not tell where such pods may go: the greedy places them one by one
+        apart = self._apart(best)
         settled: set[GangKey] = set(self.fixed)
         for tier in sorted({self.tier[key] for key in self.failed}, reverse=True):
             missing = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier} - best.landed.keys()
-            if not missing:
+            if not missing - apart:
                 continue
-            found = self._pass(best, tier, settled, policy, solve)
+            found = self._pass(best, tier, settled, apart=apart, policy=policy, solve=solve)
             if found is not None and self._keeps_rules(found) and self.score(found) > self.score(best):
                 best = found
             settled |= {key for key in best.landed if self.tier[key] >= tier}
-        return self._mended(best, policy, solve) if self.in_slots else best
+        return self._mended(best, apart, policy, solve) if self.in_slots else best
+
+    def _apart(self, best: Saved) -> set[GangKey]:
+        """Gangs that the models cannot tell (`untold`): they stay where the greedy put them, and others move around them."""
+        self.work.reset()
+        self.work.restore(best)
+        shapes = untold(self.work.room, dict.fromkeys(role.shape for ask in self.asks for role in ask.roles))
+        return (
+            {ask.gang.key for ask in self.asks if any(role.shape in shapes for role in ask.roles)} if shapes else set()
+        )
 
     def _pass(
-        self, best: Saved, tier: tuple[int, int], settled: set[GangKey], policy: Solver, solve: Solve
+        self,
+        best: Saved,
+        tier: tuple[int, int],
+        settled: set[GangKey],
+        *,
+        apart: set[GangKey],
+        policy: Solver,
+        solve: Solve,
     ) -> Saved | None:
         lower = sum(self.value[ask.gang.key] for ask in self.asks if self.tier[ask.gang.key] < tier)
         items = [
@@ -252,13 +262,28 @@ class Problem:
                 self.value[ask.gang.key] * (lower + 1 if self.tier[ask.gang.key] >= tier else 1),
             )
             for ask in self.asks
+            if ask.gang.key not in apart
         ]
-        self.work.reset()
-        exact = Exact(self.work.room, items, limits=self.caps, hint=best.landed, blocked=self.work.blocked)
+        kept = apart & best.landed.keys()
+        hint = {key: landed for key, landed in best.landed.items() if key not in kept}
+        limits = self._beside(best, kept)
+        self.work.reset_but(best, kept)
+        exact = Exact(self.work.room, items, limits=limits, hint=hint, blocked=self.work.blocked)
         if exact.variables() > policy.exact_max_variables:
             upper = {ask.gang.key for ask in self.asks if self.tier[ask.gang.key] >= tier}
             self.in_slots = True
-            return solve_batch(self.work, items, upper=upper, limits=self.caps, best=best, policy=policy, solve=solve)
+            beside = [ask for ask in self.asks if ask.gang.key in apart - kept]
+            return solve_batch(
+                self.work,
+                items,
+                upper=upper - apart,
+                limits=limits,
+                best=best,
+                kept=kept,
+                beside=beside,
+                policy=policy,
+                solve=solve,
+            )
         mark = self.work.room.mark()
         found = exact.solve(policy, solve)
         self.work.room.rollback(mark)
@@ -269,14 +294,25 @@ class Problem:
             self.work.take(asks[key], landed)
         # What the exact answer left out may still fit into what is left.
         for ask in self.asks:
-            if ask.gang.key not in found:
+            if ask.gang.key not in found and ask.gang.key not in kept:
                 self.work.admit(ask)
         return self.work.save()
 
-    def _mended(self, best: Saved, policy: Solver, solve: Solve) -> Saved:
+    def _beside(self, best: Saved, kept: set[GangKey]) -> list[Limit]:
+        """What the limits leave beside gangs that stay."""
+        if not kept:
+            return self.caps
+        charges = {key: self.work.charge_of(best.asks[key], best.landed[key]) for key in kept}
+        return [
+            limit._replace(amount=limit.amount - sum(charges[key].get(limit.resource, 0) for key in kept & limit.gangs))
+            for limit in self.caps
+        ]
+
+    def _mended(self, best: Saved, apart: set[GangKey], policy: Solver, solve: Solve) -> Saved:
         """What the engine could not tell, put right at node level: all that was admitted stays."""
         first = sorted(self.asks, key=lambda ask: (self.tier[ask.gang.key], self.value[ask.gang.key]))
         items = [Item(ask, ask.gang.key in best.landed, worth) for worth, ask in enumerate(first, start=1)]
+        items = [item for item in items if item.ask.gang.key not in apart]
         found = mend(self.work, items, limits=self.caps, best=best, policy=policy, solve=solve)
         if found is not None and self._keeps_rules(found) and self.score(found) > self.score(best):
             return found

@@ -158,6 +158,12 @@ class Round:
         self.landed.clear()
         self.asks.clear()
 
+    def reset_but(self, saved: Saved, kept: Iterable[GangKey]) -> None:
+        """The same, but for these gangs, which stand as in an arrangement."""
+        self.reset()
+        for key in sorted(kept):
+            self.take(saved.asks[key], saved.landed[key])
+
     def restore(self, saved: Saved) -> None:
         """An arrangement again, from a round that was reset."""
         for key, landed in saved.landed.items():
