@@ -11,7 +11,8 @@ the best so far. The best answer stays.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from fractions import Fraction
+from itertools import combinations, groupby
 
 from muster.decide.asks import Ask
 from muster.decide.memory import CoreMemory
@@ -29,6 +30,8 @@ from muster.model.policy import Solver
 from muster.model.units import GangKey, QueueName
 
 Score = tuple[int, ...]
+MOST_GUARANTEES = 4
+"""Of so many queues every choice is a row of the models."""
 
 
 def repair(work: Round, failed: Sequence[Ask], memory: CoreMemory, *, policy: Solver, solve: Solve) -> CoreMemory:
@@ -139,6 +142,28 @@ class Problem:
                 if tree.governed(queue, resource):
                     most = max(int(share), later.get(resource, 0))
                     limits.append(Limit(frozenset(gangs), resource, most - usage.get(resource, 0)))
+        return limits + self._beside_guarantees(ordered, below)
+
+    def _beside_guarantees(self, ordered: Saved, below: Mapping[QueueName, set[GangKey]]) -> list[Limit]:
+        """What is guaranteed to some queues is left by all others together, for every choice of a few such queues.
+
+        Of the highest level alone; what lies deeper is judged by the tree when a plan is there.
+        """
+        tree = self.work.tree
+        tops = tree.children.get(None, [])
+        limits = []
+        for resource in sorted({name for top in tops for name in tree.guaranteed.get(top, {})}):
+            kept = {top: int(amount) for top in tops if (amount := tree.guaranteed[top].get(resource, Fraction(0))) > 0}
+            chosen = sorted(kept)[:MOST_GUARANTEES]
+            for number in range(1, len(chosen) + 1):
+                for idle in combinations(chosen, number):
+                    others = [top for top in tops if top not in idle]
+                    gangs = frozenset(key for top in others for key in below.get(top, ()))
+                    usage = sum(tree.usage[top].get(resource, 0) for top in others)
+                    later = sum(ordered.usage[top].get(resource, 0) for top in others)
+                    most = tree.total.get(resource, 0) - sum(kept[top] for top in idle)
+                    if gangs:
+                        limits.append(Limit(gangs, resource, max(most, later) - usage))
         return limits
 
     def score(self, saved: Saved) -> Score:
