@@ -8,6 +8,7 @@ from muster.simulator.controllers.node_lifecycle import NodeLifecycle
 from muster.simulator.controllers.pod_collector import PodCollector
 from muster.simulator.controllers.service_accounts import ServiceAccounts
 from muster.simulator.controllers.taint_eviction import TaintEviction
+from muster.simulator.controllers.volumes import Volumes
 from muster.simulator.store import Store
 from muster.simulator.timers import Timers
 
@@ -24,6 +25,7 @@ class Controllers:
         self.pod_collector = PodCollector(store, self.timers)
         self.jobs = JobController(store, self.timers)
         self.disruption = Disruption(store, self.timers)
+        self.volumes = Volumes(store, self.timers)
         self.garbage = GarbageCollector(store, self.timers)
 
     def stop(self) -> None:
