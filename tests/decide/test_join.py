@@ -20,7 +20,7 @@ from muster.model.budgets import Budget
 from muster.model.instructions import Slot
 from muster.model.ledger import Victim
 from muster.model.nodes import Card, CardMode, Taint
-from muster.model.pods import CardUse, Owner, Phase, Pod, PodTerm, Requirement, Shape
+from muster.model.pods import CardUse, NodeTerm, Owner, Phase, Pod, PodTerm, Requirement, Shape
 from muster.model.policy import Policy
 from muster.model.topology import HyperMember, HyperNode
 from muster.model.volumes import Claim, StorageClass, Volume
@@ -39,8 +39,11 @@ SHAPES = (
     Shape(request=request(cpu=200), host_ports=(("TCP", 80, ""),)),
     Shape(request=request(extended=(("example.com/nic", 1),))),
     Shape(request=request(cpu=100), claims=("data",)),
+    Shape(request=request(cpu=100), claims=("more",)),
+    Shape(request=request(cpu=100), claims=("data", "more")),
     Shape(request=request(cpu=100), pod_terms=(APART,)),
 )
+CLAIMING = tuple(shape for shape in SHAPES if shape.claims)
 MARKS = (
     {},
     {"muster.dev/min-runtime": "10m", "muster.dev/last-checkpoint": "60"},
@@ -51,8 +54,9 @@ MARKS = (
 class Truth:
     """STATE and the LEDGER's view, changed at random."""
 
-    def __init__(self, rng: random.Random) -> None:
+    def __init__(self, rng: random.Random, shapes: tuple[Shape, ...] = SHAPES) -> None:
         self.rng = rng
+        self.shapes = shapes
         self.tables: dict[str, dict[str, object]] = {
             kind: {}
             for kind in (
@@ -78,7 +82,7 @@ class Truth:
         """Change, make or remove one object; its kind and key."""
         rng = self.rng
         kind = rng.choices(
-            list(self.tables), weights=(30, 4, 6, 1, 2, 1, 1, 1 if rng.random() < 0.3 else 0, 1, 1, 1, 2)
+            list(self.tables), weights=(30, 4, 6, 1, 2, 1, 1, 1 if rng.random() < 0.3 else 0, 2, 2, 2, 2)
         )[0]
         table = self.tables[kind]
         make = getattr(self, f"_{kind}")
@@ -118,7 +122,7 @@ class Truth:
             scheduler_name=rng.choice(("muster", "muster", "muster", "default-scheduler")),
             gang=rng.choice((None, "a/g1", "a/g2", "b/g1")),
             role=rng.choice(("w", "ps")),
-            shape=rng.choice(SHAPES[: rng.choice((1, 1, 3, len(SHAPES)))]),
+            shape=rng.choice(self.shapes[: rng.choice((1, 1, 3, len(self.shapes)))]),
             priority=rng.randrange(2),
             labels=rng.choice(({}, {"app": "x"}, {"app": "y", "other": "z"})),
             created=float(rng.randrange(3)),
@@ -195,16 +199,42 @@ class Truth:
         return "h1", HyperNode(name="h1", tier=1, members=(member,))
 
     def _claim(self):
-        namespace = self.rng.choice(NAMESPACES)
-        return f"{namespace}/data", Claim(
-            namespace=namespace, name="data", bound=self.rng.random() < 0.7, volume="v", storage_class="later"
+        rng = self.rng
+        namespace, bound, name = rng.choice(NAMESPACES), rng.random() < 0.4, rng.choice(("data", "more"))
+        return f"{namespace}/{name}", Claim(
+            namespace=namespace,
+            name=name,
+            uid=f"{namespace}-{name}",
+            bound=bound,
+            volume=rng.choice(("v", "w")) if bound else "",
+            storage_class=rng.choice(("local", "later")),
+            selected_node=rng.choice(("", "", "n1")),
+            access_modes=rng.choice(((), ("ReadWriteOncePod",))),
+            size=rng.choice((1, 2)),
         )
 
     def _volume(self):
-        return "v", Volume(name="v")
+        rng = self.rng
+        name = rng.choice(("v", "w", "x"))
+        pins = rng.choice((("n1",), ("n2",), ("n1", "n2"), ()))
+        term = NodeTerm(fields=(Requirement(key="metadata.name", operator="In", values=pins),))
+        return name, Volume(
+            name=name,
+            nodes=(term,) if pins else (),
+            storage_class="local",
+            size=rng.choice((1, 2, 3)),
+            access_modes=("ReadWriteOncePod",),
+            free=rng.random() < 0.8,
+            claim=rng.choice(("", "", "a/data")),
+        )
 
     def _storageclass(self):
-        return "later", StorageClass(name="later", waits_for_pod=self.rng.random() < 0.5)
+        name = self.rng.choice(("local", "later"))
+        return name, StorageClass(
+            name=name,
+            waits_for_pod=self.rng.random() < 0.8,
+            provisioner="kubernetes.io/no-provisioner" if name == "local" else "csi.example.com",
+        )
 
     def _pdb(self):
         rng = self.rng
@@ -320,10 +350,14 @@ def assert_same_start(kept, made):
     assert kept.asks == made.asks
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [pytest.param(SHAPES, id="all kinds of pods"), pytest.param(CLAIMING, id="pods that mount claims")],
+)
 @given(rng=st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_after_any_changes_the_kept_snapshot_room_usage_and_asks_are_those_made_from_nothing(rng):
-    truth, join, basis = Truth(rng), Join(POLICY), Basis()
+def test_after_any_changes_the_kept_snapshot_room_usage_and_asks_are_those_made_from_nothing(rng, shapes):
+    truth, join, basis = Truth(rng, shapes), Join(POLICY), Basis()
     for _ in range(30):
         for _ in range(rng.choice((1, 1, 3, 10))):
             kind, key = truth.change()

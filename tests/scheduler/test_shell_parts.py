@@ -9,7 +9,7 @@ from muster.bus.state import Change
 from muster.decide.commitments import Kind, LedgerView, Lingering, OpenEntry
 from muster.decide.settling import Steps
 from muster.fenced.actions import Actions
-from muster.fenced.executor import BUDGET_SECONDS, Outcome, Result, _not_now
+from muster.fenced.executor import BUDGET_SECONDS, Outcome, Result, not_now
 from muster.kube.errors import Forbidden, Invalid, TooManyRequests, Unauthorized, Unavailable, UnexpectedReply
 from muster.model.instructions import Slot
 from muster.model.nodes import CardMode, Node
@@ -194,12 +194,12 @@ def test_no_pod_is_bound_beside_one_whose_entry_cannot_be_completed_and_is_not_t
     ],
 )
 def test_what_an_error_means(error, outcome, away):
-    result = _not_now(error)
+    result = not_now(error)
     assert (result.outcome, result.away) == (outcome, away)
 
 
 def test_an_eviction_that_a_budget_forbids_is_asked_for_seldom():
-    assert _not_now(TooManyRequests("budget", disruption_budget=True)).retry_after == BUDGET_SECONDS
+    assert not_now(TooManyRequests("budget", disruption_budget=True)).retry_after == BUDGET_SECONDS
 
 
 class Quiet:

@@ -82,20 +82,6 @@ async def test_a_pod_goes_where_its_volume_is_and_waits_for_its_claim_until_then
     assert "data" in row.message
     term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [there]}]}
     await line.writer.create(
-        "persistentvolumes",
-        None,
-        {
-            "metadata": {"name": "pv"},
-            "spec": {
-                "capacity": {"storage": "1Gi"},
-                "accessModes": ["ReadWriteOnce"],
-                "local": {"path": "/data"},
-                "storageClassName": "local",
-                "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
-            },
-        },
-    )
-    await line.writer.create(
         "persistentvolumeclaims",
         "default",
         {
@@ -109,7 +95,20 @@ async def test_a_pod_goes_where_its_volume_is_and_waits_for_its_claim_until_then
         },
     )
     await waits_with(line, "CLAIM_UNBOUND")
-    await line.writer.patch_status("persistentvolumeclaims", "default", "data", {"phase": "Bound"})
+    await line.writer.create(
+        "persistentvolumes",
+        None,
+        {
+            "metadata": {"name": "pv"},
+            "spec": {
+                "capacity": {"storage": "1Gi"},
+                "accessModes": ["ReadWriteOnce"],
+                "local": {"path": "/data"},
+                "storageClassName": "local",
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+            },
+        },
+    )
     assert await eventually(lambda: nodes_of(line, "g-")) == [there]
 
 

@@ -9,24 +9,24 @@ A pod of ours that is bound without a PodGroup is an occupant too: it holds room
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
 from muster.decide.budgets import budgets_of
-from muster.decide.cards import GPU_MEMORY, memory_doubt
 from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
+from muster.decide.roles import member_state, roles_of
+from muster.decide.seen import Seen, supply_from_nothing
 from muster.decide.spelling import meant
-from muster.decide.subgroups import sub_groups
-from muster.decide.surroundings import Problem, Surroundings, with_volumes
+from muster.decide.surroundings import Surroundings
 from muster.decide.timing import NO_LIMITS, Limits, limits_of_owner, owner_of, same_times, timing_of
+from muster.decide.volumes import with_offers
 from muster.model.gangs import Gang, Member, MemberState, Role
 from muster.model.nodes import Node
-from muster.model.pods import Phase, Pod, Shape, TopologyWish, keeps_away
+from muster.model.pods import Pod, TopologyWish, keeps_away
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Occupant, Snapshot
-from muster.model.units import GangKey, NodeName, PodUid, QueueName, RoleName
+from muster.model.units import GangKey, NodeName, PodUid, QueueName
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
 PREEMPTABLE = "volcano.sh/preemptable"
@@ -62,8 +62,10 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     ours = [pod for pod in all_pods if pod.scheduler_name in policy.scheduler_names]
     around = surroundings or Surroundings()
     asked = asked_labels(all_pods, ours)
-    seen = Seen(around, Labelled(asked), policy.min_share_memory_mib)
     promised: dict[PodUid, Hold] = {hold.uid: hold for hold in holds}
+    there = {node.name: node for node in nodes}
+    supply = supply_from_nothing(around, all_pods, ours, promised, there)
+    seen = Seen(around, Labelled(asked), policy.min_share_memory_mib, supply)
     members: dict[GangKey, list[Pod]] = defaultdict(list)
     gangs: list[Gang] = []
     occupants = [
@@ -95,7 +97,7 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
     bound = {pod.uid: pod.node for pod in all_pods if pod.node is not None}
     loose = tuple(hold for uid, hold in sorted(promised.items()) if uid not in used and bound.get(uid) != hold.node)
     return Snapshot(
-        nodes=tuple(sorted(nodes, key=lambda node: node.name)),
+        nodes=tuple(with_offers(node, seen.supply) for _, node in sorted(there.items())),
         queues=tuple(sorted(queues, key=lambda queue: queue.name)),
         gangs=tuple(gangs),
         occupants=tuple(occupants),
@@ -105,28 +107,6 @@ def build_snapshot(  # noqa: PLR0917 - one argument per kind of STATE, in its or
         budgets=budgets_of(around.budgets, (pod for pod in ours if pod.gang is not None and pod.holds_room)),
         pod_terms=asked is not None,
     )
-
-
-class Seen(NamedTuple):
-    """How shapes of pods are completed by what stands around them."""
-
-    around: Surroundings
-    labelled: Labelled
-    smallest_share: int
-    """MiB of a card below which a share is a mistake of the unit."""
-
-    def shape(self, pod: Pod) -> tuple[Shape, Problem | None]:
-        """The shape by which a pod is placed, and what keeps it from being placed."""
-        if pod.node is not None or pod.finished:
-            return self.labelled.shape(pod.shape, pod), None
-        shape, problem = with_volumes(pod, self.around)
-        return self.labelled.shape(shape, pod), problem or self._doubt(pod)
-
-    def _doubt(self, pod: Pod) -> Problem | None:
-        """Jobs are judged when they come in; a pod that somebody made by other means is judged here."""
-        share = pod.shape.request.share
-        doubt = "" if share is None else memory_doubt(share.memory_mib, smallest=self.smallest_share)
-        return Problem(Reason.UNIT_TRAP, f"{pod.name}: {GPU_MEMORY}: {doubt}") if doubt else None
 
 
 def is_foreign(pod: Pod, policy: Policy) -> bool:
@@ -180,21 +160,6 @@ def stands_alike(before: Pod, after: Pod) -> bool:
     )
 
 
-def member_state(pod: Pod, hold: Hold | None) -> MemberState:
-    """Where a pod of ours stands."""
-    if pod.phase is Phase.SUCCEEDED:
-        return MemberState.SUCCEEDED
-    if pod.phase is Phase.FAILED:
-        return MemberState.FAILED
-    if pod.node is not None:
-        return MemberState.LEAVING if pod.terminating else MemberState.BOUND
-    if pod.terminating:
-        return MemberState.FAILED  # never bound and going away: it holds nothing and will not be placed
-    if hold is not None:
-        return MemberState.ASSUMED
-    return MemberState.GATED if pod.gated else MemberState.WAITING
-
-
 def member_of(pod: Pod, hold: Hold | None, asked: Asked | None, part: str = "") -> Member:
     """A pod as the member of its gang; ``hold`` is its room of an open entry, ``part`` its slice."""
     state = member_state(pod, hold)
@@ -210,47 +175,6 @@ def member_of(pod: Pod, hold: Hold | None, asked: Asked | None, part: str = "") 
         labels=() if asked is None else asked.labels(pod),
         pod_terms=() if asked is None else keeps_away(pod.shape.pod_terms),
     )
-
-
-class _Roles(NamedTuple):
-    """The roles of a gang, and what is wrong with its pods."""
-
-    roles: tuple[Role, ...]
-    slice_of: Mapping[PodUid, str]
-    problem: Problem | None
-
-
-def _roles(group: PodGroup | None, pods: Sequence[Pod], seen: Seen) -> _Roles:
-    """The roles by task annotation; pods of a role that are still to be placed must not differ in their spec."""
-    by_role: dict[RoleName, list[Pod]] = defaultdict(list)
-    for pod in pods:
-        by_role[pod.role].append(pod)
-    minimums: Mapping[str, int] = group.min_task_member if group is not None else {}
-    parts = sub_groups(group.sub_groups if group is not None else (), by_role)
-    problem = parts.problem
-    roles = []
-    for name in sorted({*by_role, *(RoleName(role) for role in minimums)}):
-        mine = by_role.get(name, [])
-        shapes: list[Shape] = []
-        for pod in mine:
-            # Pods that stand keep what they were given; the shape of a role is that of the pods still to be placed.
-            if pod.node is None and not pod.finished:
-                shape, wrong = seen.shape(pod)
-                problem = problem or wrong
-                if shape not in shapes:
-                    shapes.append(shape)
-        if len(shapes) > 1:
-            problem = problem or Problem(
-                Reason.POD_SPECS_DIFFER,
-                f"pods of {name or 'the gang'} ask for different things; give them different volcano.sh/task-spec annotations",
-            )
-        shape = shapes[0] if shapes else next((seen.shape(pod)[0] for pod in mine), Shape())
-        role = Role(name=name, shape=shape, replicas=len(mine), minimum=minimums.get(name, 0))
-        wish, slices = parts.topology.get(name), parts.slices.get(name)
-        if wish is not None or slices is not None:
-            role = msgspec.structs.replace(role, topology=wish or role.topology, slices=slices)
-        roles.append(role)
-    return _Roles(tuple(roles), parts.slice_of, problem)
 
 
 def gang_of(
@@ -272,8 +196,14 @@ def gang_of(
     ``closing`` are namespaces, ``ending`` the uids of workloads that are being deleted, ``limits`` what workloads say of time, by
     uid. ``member`` may be given by a caller that keeps members of pods that did not change.
     """
-    made = _roles(group, pods, seen)
+    made = roles_of(group, pods, seen, promised)
     make, asked, slice_of = member or member_of, seen.labelled.asked, made.slice_of
+    members = tuple([make(pod, promised.get(pod.uid), asked, slice_of.get(pod.uid, "")) for pod in pods])
+    if made.role_of:
+        members = tuple(
+            msgspec.structs.replace(one, role=made.role_of[one.uid]) if one.uid in made.role_of else one
+            for one in members
+        )
     hold, message = "", ""
     first = pods[0] if pods else None
     namespace = group.namespace if group is not None else key.partition("/")[0]
@@ -307,7 +237,7 @@ def gang_of(
         never_preempts=never_preempts,
         minimum=group.min_member if group is not None else 1,
         roles=made.roles,
-        members=tuple([make(pod, promised.get(pod.uid), asked, slice_of.get(pod.uid, "")) for pod in pods]),
+        members=members,
         topology=group.topology if group is not None else TopologyWish(),
         submitted=group.created if group is not None else (first.created if first is not None else 0.0),
         namespace=namespace,

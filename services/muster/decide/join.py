@@ -16,13 +16,11 @@ import msgspec
 from muster.decide.budgets import Budgets
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
 from muster.decide.gangs import (
-    Seen,
     bare_gang,
     gang_of,
     is_foreign,
     limits_of,
     member_of,
-    member_state,
     occupant_of,
     same_member,
     stands_alike,
@@ -31,16 +29,19 @@ from muster.decide.neighbours import Asked, Labelled
 from muster.decide.ordered import Ordered
 from muster.decide.pauses import pauses_of
 from muster.decide.promises import Promises
+from muster.decide.roles import member_state
+from muster.decide.seen import Seen, supply_for
 from muster.decide.surroundings import Surroundings
 from muster.decide.terms import Terms
 from muster.decide.timing import NO_LIMITS, Limits, limits_of_owner, timing_of
+from muster.decide.volumes import NO_SUPPLY, claim_keys, with_offers
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.nodes import Node
 from muster.model.pauses import Pause
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Occupant, Snapshot
-from muster.model.units import GangKey, PodUid
+from muster.model.units import GangKey, NodeName, PodUid
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
 STANDING = frozenset({MemberState.BOUND, MemberState.LEAVING})
@@ -90,6 +91,10 @@ class Join:
             "storageclass": {},
         }
         self._nodes: Ordered[str, Node] = Ordered()
+        self._plain: dict[NodeName, Node] = {}
+        """Nodes as STATE has them, without the volumes that are counted as theirs."""
+        self._using: dict[str, dict[str, Pod]] = {}
+        """Pods that stand, by the keys of the claims they mount."""
         self._queues: Ordered[str, Queue] = Ordered()
         self._gangs: Ordered[Place, Gang] = Ordered()
         self._occupants: Ordered[Place, Occupant] = Ordered()
@@ -115,6 +120,8 @@ class Join:
         self._changes = Changes({}, {}, {}, everything=True)
         self._stale = True
         """What stands around pods changed."""
+        self._unserved = False
+        """What serves claims that are not bound may have changed."""
         self._pauses: tuple[Pause, ...] = ()
 
     # --- changes of STATE --------------------------------------------------------------------------------------------
@@ -127,10 +134,7 @@ class Join:
             case "podgroup":
                 self._change_group(GangKey(key), value)
             case "node":
-                if value is None:
-                    self._nodes.drop(key)
-                else:
-                    self._nodes.put(key, value)
+                self._change_node(NodeName(key), value)
             case "queue":
                 if value is None:
                     self._queues.drop(key)
@@ -157,10 +161,35 @@ class Join:
             case _:
                 pass
 
+    def _change_node(self, key: NodeName, value: Node | None) -> None:
+        self._unserved |= bool(self._terms.mounting)
+        if value is None:
+            self._nodes.drop(key)
+            self._plain.pop(key, None)
+        else:
+            self._plain[key] = value
+            self._nodes.put(key, with_offers(value, self._seen.supply))
+
+    def _follow_claims(self, key: str, before: Pod | None, after: Pod | None) -> None:
+        """Who uses claims, and that what serves those that wait has to be found anew."""
+        for pod in (before, after):
+            if pod is None or not pod.shape.claims:
+                continue
+            self._unserved = True
+            for claim in claim_keys(pod):
+                users = self._using.setdefault(claim, {})
+                if pod is after and pod.holds_room:
+                    users[key] = pod
+                else:
+                    users.pop(key, None)
+                if not users:
+                    del self._using[claim]
+
     def _change_pod(self, key: str, after: Pod | None) -> None:
         before = self._pods.get(key)
         if before is after:
             return
+        self._follow_claims(key, before, after)
         self._budgets.change_pod(before, after)
         if before is not None and after is not None and before.started == after.started and stands_alike(before, after):
             self._pods[key] = self._by_uid[after.uid] = after
@@ -287,6 +316,7 @@ class Join:
         self._stale = True
         if kind == "hypernode":
             return
+        self._unserved = True
         for key, pod in self._terms.mounting.items():
             self._touch(key, pod)
 
@@ -296,6 +326,7 @@ class Join:
         """The LEDGER is now so."""
         self._pauses = pauses_of(view.memory)
         gangs, uids = self._promises.follow(view)
+        self._unserved |= bool(uids and self._terms.mounting)
         self._dirty_gangs |= gangs
         for uid in uids:
             self._dirty_uids.add(uid)
@@ -364,6 +395,9 @@ class Join:
                     storage_classes=around["storageclass"],
                 )
             )
+        if self._unserved:
+            self._unserved = False
+            self._serve()
         asked = self._terms.asked()
         if asked != self._asked:
             self._seen = self._seen._replace(labelled=Labelled(asked))
@@ -371,6 +405,25 @@ class Join:
             self._dirty_gangs.update(self._groups, self._members)
             self._dirty_pods.update(key for key, pod in self._pods.items() if self._gang_key(pod) is None)
             self._changes = self._changes._replace(everything=True)
+
+    def _serve(self) -> None:
+        """Find anew what serves claims that are not bound; where that changed, so may the pods and the nodes."""
+        mounting, before = self._terms.mounting, self._seen.supply
+        supply = NO_SUPPLY
+        if mounting:
+            keys = {key for pod in mounting.values() for key in claim_keys(pod)}
+            using = {key: self._using[key].values() for key in keys & self._using.keys()}
+            supply = supply_for(self._seen.around, mounting.values(), self._promises.holds, self._plain, using)
+        if supply == before:
+            return
+        self._seen = self._seen._replace(supply=supply)
+        for key, pod in mounting.items():
+            self._touch(key, pod)
+        if supply.offers != before.offers:
+            for name, node in self._plain.items():
+                offering = with_offers(node, supply)
+                if offering != self._nodes.get(name):
+                    self._nodes.put(name, offering)
 
     def _remake_gang(self, key: GangKey) -> None:
         place: Place = (1, 0.0, key, "")

@@ -20,6 +20,7 @@ from typing import Any
 
 import msgspec
 
+from muster.decide.volumes import COUNTED
 from muster.model.instructions import Slot
 from muster.model.ledger import Plan
 from muster.model.nodes import Node
@@ -170,7 +171,11 @@ class CoreMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def shape_key(shape: Shape) -> str:
     """A short stable name of a shape: of the pod's own, without what the snapshot joins to it."""
-    own = msgspec.structs.replace(shape, claims=(), volume_nodes=(), namespace="", labels=())
+    request = shape.request
+    if any(name.startswith(COUNTED) for name, _ in request.extended):
+        extended = tuple(one for one in request.extended if not one[0].startswith(COUNTED))
+        request = msgspec.structs.replace(request, extended=extended)
+    own = msgspec.structs.replace(shape, request=request, claims=(), volume_nodes=(), namespace="", labels=())
     return hashlib.blake2b(msgspec.json.encode(own), digest_size=8).hexdigest()
 
 

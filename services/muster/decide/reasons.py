@@ -49,6 +49,8 @@ class Reason(StrEnum):
     """A PersistentVolumeClaim that a pod mounts does not exist, or is being deleted."""
     CLAIM_UNBOUND = "CLAIM_UNBOUND"
     """A claim waits for its volume, or has lost it."""
+    CLAIM_IN_USE = "CLAIM_IN_USE"
+    """Another pod uses a claim that is for one pod at a time (ReadWriteOncePod)."""
     POD_AFFINITY_UNFIT = "POD_AFFINITY_UNFIT"
     """Enough room in all, but not where pod affinity and anti-affinity allow."""
     SPREAD_UNFIT = "SPREAD_UNFIT"

@@ -44,7 +44,7 @@ class Actions:
 
     @property
     def refused(self) -> dict[PodUid, str]:
-        """Uids whose Binding under an open entry was refused for good, with the reason."""
+        """Uids of pods whose Binding, and of claims whose volume, was refused for good under an open entry, with the reason."""
         return {uid: message for (_, uid), message in self._refused.items()}
 
     @property
@@ -117,7 +117,7 @@ class Actions:
             self._later[key] = now + result.retry_after
         elif result.outcome is Outcome.REFUSED:
             self._log.warning("refused", verb=verb, uid=key[1], error=result.message)
-            if verb == "bind":
+            if verb in {"bind", "volume"}:
                 self._refused[key] = result.message
             self._later[key] = now + SHOWN_WITHIN
         else:

@@ -190,7 +190,7 @@ class Executor:
                 seen = None
                 continue
             except KubeError as error:
-                return _not_now(error)
+                return not_now(error)
             return DONE
         return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
 
@@ -199,7 +199,7 @@ class Executor:
         try:
             return await self._pods.present(scheduler_names)
         except KubeError as error:
-            return _not_now(error)
+            return not_now(error)
 
     async def touch(
         self,
@@ -225,7 +225,7 @@ class Executor:
         except Conflict as error:
             return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=0.2)
         except KubeError as error:
-            return _not_now(error)
+            return not_now(error)
 
     async def undo(self, namespace: str, name: str, *, uid: PodUid, node: NodeName, token: Sequence) -> Result:
         """Touch the pod, and evict it when it is bound to the node of its slot (or where the plan says that it stands)."""
@@ -248,7 +248,7 @@ class Executor:
                 touched = again
                 continue
             except KubeError as error:
-                return _not_now(error)
+                return not_now(error)
             return DONE
         return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
 
@@ -269,7 +269,7 @@ class Executor:
         return None
 
 
-def _not_now(error: KubeError) -> Result:
+def not_now(error: KubeError) -> Result:
     """What an error means for the action. A repeated action reads the object first, so an unknown outcome is settled there.
 
     Only what the API server judged and will judge again in the same way is final.

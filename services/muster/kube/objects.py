@@ -150,6 +150,8 @@ class RawStorageClass(Object, frozen=True):
     """A storage.k8s.io/v1 StorageClass."""
 
     volume_binding_mode: str = ""
+    provisioner: str = ""
+    allowed_topologies: list[Any] = []
 
 
 class LeaseSpec(Narrow, frozen=True):

@@ -1,4 +1,4 @@
-"""Carries out what the leader's view calls for: Bindings, undos, and touches of victims whose plan is withdrawn.
+"""Carries out what the leader's view calls for: volumes, Bindings, undos, and touches of victims whose plan is withdrawn.
 
 Every action has the token of its entry or of the leader, whichever is higher (rule C). Evictions under open plans are the
 preemptor's.
@@ -7,18 +7,22 @@ preemptor's.
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from muster.decide.commitments import OpenEntry
 from muster.decide.settling import Steps
 from muster.fenced.actions import Actions
 from muster.fenced.executor import DONE, Executor, Outcome, Result, seen_in_state
+from muster.fenced.volumes import VolumeExecutor
 from muster.model.instructions import Slot
 from muster.model.ledger import Victim
 from muster.model.nodes import CardMode
-from muster.model.units import Sequence, split_key
+from muster.model.units import PodUid, Sequence, split_key
 from muster.scheduler.binding import annotations_of, may_bind_now, reserved_places
 from muster.scheduler.book import Book, Deposed
 from muster.scheduler.card_watch import CardWatch
 from muster.scheduler.reservations import Reservations
+from muster.scheduler.volumes import BindingVolumes, NotMade
 from muster.view.world import World
 
 
@@ -34,6 +38,8 @@ class Carrying:
         actions: Actions,
         card_watch: CardWatch,
         reservations: Reservations | None,
+        volumes: VolumeExecutor | None,
+        not_made: NotMade,
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
@@ -43,6 +49,9 @@ class Carrying:
         self._actions = actions
         self._card_watch = card_watch
         self._reservations = reservations
+        self._binding_volumes = BindingVolumes(
+            world=world, book=book, actions=actions, executor=volumes, not_made=not_made
+        )
         self._clock = clock
         self._wall = wall
 
@@ -51,12 +60,17 @@ class Carrying:
         if self._reservations is not None:
             self._reservations.tend(reserved_places(self._book.view, self._world), token=self._book.token)
         self._card_watch.look(self._clock())
-        for entry, slot in may_bind_now(self._world, steps, self._book.view):
+        ready = msgspec.structs.replace(steps, binds=self._binding_volumes.tend(steps.binds))
+        for entry, slot in may_bind_now(self._world, ready, self._book.view):
             self._actions.start("bind", (entry.sequence, slot.uid), partial(self._bind, entry, slot))
         for entry, slot in steps.undos:
             self._actions.start("undo", (entry.sequence, slot.uid), partial(self._undo, entry, slot))
         for entry, victim in steps.touches:
             self._actions.start("touch", (entry.sequence, victim.uid), partial(self._touch, entry, victim))
+
+    def without_volume(self) -> dict[PodUid, str]:
+        """Pods to be bound whose claims cannot be served where they were placed, with the reason."""
+        return self._binding_volumes.failures()
 
     def _token(self, entry: OpenEntry) -> Sequence:
         return Sequence(max(entry.sequence, self._book.token))

@@ -24,6 +24,8 @@ SHARED_SECONDS = 2.0
 """How often these are written at the most."""
 MEMORY_SECONDS = 60.0
 """How often the core's memory is written when no back-off in it has changed."""
+VOLUME_REFUSALS = 3
+"""The node is left alone for longer than the gang that is taken back for it, or it would be tried again with it."""
 LARGEST_COMMIT = 20_000
 """Slots and victims. What is over goes into the next commit."""
 
@@ -65,6 +67,10 @@ class Committing:
     def kubelet_refused(self, node: NodeName, shape: Shape, cards: tuple[CardUse, ...]) -> None:
         """The next decision learns that a kubelet would not admit a pod of this shape, or not with these cards."""
         self._refusals.append((node, shape, cards))
+
+    def volume_refused(self, node: NodeName, shape: Shape) -> None:
+        """The next decision learns that no volume is made on the node for a pod of this shape."""
+        self._refusals += [(node, shape, ())] * VOLUME_REFUSALS
 
     def remembering(self, view: LedgerView) -> CoreMemory:
         """The memory with what was learned since the last decision, and the room that the LEDGER nominates."""

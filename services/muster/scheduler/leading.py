@@ -18,6 +18,7 @@ from muster.decide.commitments import Kind, LedgerView, later
 from muster.decide.settling import Steps, consumable, settle
 from muster.fenced.actions import Actions
 from muster.fenced.executor import Executor
+from muster.fenced.volumes import VolumeExecutor
 from muster.model.instructions import Place
 from muster.model.ledger import Entry
 from muster.model.pods import CardUse, Shape
@@ -65,6 +66,7 @@ class Leadership:
         incarnation: int,
         paused: Callable[[], bool] = lambda: False,
         reservations: Reservations | None = None,
+        volumes: VolumeExecutor | None = None,
         proposals: Proposals | None = None,
         wall: Callable[[], float] = time.time,
         policy_now: Callable[[], Policy] | None = None,
@@ -112,6 +114,8 @@ class Leadership:
             actions=self._actions,
             card_watch=CardWatch(world=world, reporter=reporter),
             reservations=reservations,
+            volumes=volumes,
+            not_made=self._committing.volume_refused,
             clock=self._clock,
             wall=wall,
         )
@@ -226,7 +230,7 @@ class Leadership:
             freshness=self._freshness(),
             complete=self._state.pod_freshness,
             overdue=overdue,
-            failed=self._actions.refused,
+            failed={**self._actions.refused, **self._carrying.without_volume()},
         )
 
     async def _tend_plans(self) -> bool:

@@ -20,6 +20,7 @@ from muster.decide.actual import CardFinding, CardFindingCode
 from muster.decide.pauses import CORE, pauses_of
 from muster.fenced.executor import Executor
 from muster.fenced.pods import ApiPods
+from muster.fenced.volumes import ApiVolumes, VolumeExecutor
 from muster.kube.config import Kube
 from muster.kube.errors import KubeError
 from muster.kube.lease import Leadership as Lease
@@ -225,6 +226,7 @@ class Scheduler:
             log=self._log,
             incarnation=incarnation,
             proposals=proposals,
+            volumes=VolumeExecutor(ApiVolumes(self._writer)),
             reservations=Reservations(
                 world=self._world,
                 writes=writes,
