@@ -104,6 +104,25 @@ async def test_a_volume_that_takes_too_long_undoes_the_placement_and_is_used_whe
     assert int(pod.metadata.annotations["muster.dev/fence"]) > int(claim.metadata.annotations["muster.dev/fence"])
 
 
+async def test_a_new_leader_waits_for_the_volume_that_the_old_one_asked_for(line):
+    bound = Bound(line)
+    await create_class(line, parameters={"simulator.muster.dev/seconds": "30"})
+    await create_claim(line, "a")
+    await create_gang(line, "g", ["a"])
+
+    async def selected():
+        claim = await line.writer.get("persistentvolumeclaims", "default", "a")
+        marks = claim.metadata.annotations
+        return (marks[SELECTED_NODE], marks["muster.dev/fence"]) if SELECTED_NODE in marks else None
+
+    asked = await eventually(selected)
+    await line.stop("scheduler")
+    await line.start("scheduler", identity="second")
+    assert await eventually(lambda: nodes_of(line, "g-")) == [asked[0]]
+    assert await selected() == asked
+    assert bound.ready == {"g-0": True}
+
+
 async def test_volumes_made_by_people_are_given_out_once_each_and_decide_the_nodes(line):
     bound = Bound(line)
     await create_class(line, "kubernetes.io/no-provisioner")

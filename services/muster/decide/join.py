@@ -172,6 +172,11 @@ class Join:
 
     def _follow_claims(self, key: str, before: Pod | None, after: Pod | None) -> None:
         """Who uses claims, and that what serves those that wait has to be found anew."""
+        if before is not None and after is not None and _uses_alike(before, after):
+            for claim in claim_keys(after):
+                if key in self._using.get(claim, ()):
+                    self._using[claim][key] = after
+            return
         for pod in (before, after):
             if pod is None or not pod.shape.claims:
                 continue
@@ -570,6 +575,16 @@ def being_carried_out(gang: Gang, entry: OpenEntry | None, victims: Container[Po
         message = "pods of it are leaving to make room for another job; it gets no more before they are gone"
         return msgspec.structs.replace(gang, hold="LEAVING", hold_message=message)
     return gang
+
+
+def _uses_alike(before: Pod, after: Pod) -> bool:
+    """Whether two states of a pod use their claims, or wait for them, in the same way."""
+    return (
+        before.shape.claims == after.shape.claims
+        and (before.uid, before.node, before.finished, before.terminating, before.gated, before.created)
+        == (after.uid, after.node, after.finished, after.terminating, after.gated, after.created)
+        and before.scheduler_name == after.scheduler_name
+    )
 
 
 def _is_broken(gang: Gang) -> bool:

@@ -15,7 +15,7 @@ SAYS: Mapping[str, str] = {
     Reason.NO_PODGROUP: "create that PodGroup, or correct the pods' annotation scheduling.k8s.io/group-name",
     Reason.CLAIM_MISSING: "create the PersistentVolumeClaim, or correct the name in the pods' volumes",
     Reason.CLAIM_UNBOUND: "look at the claim (kubectl describe pvc): its storage class, size and volume decide",
-    Reason.VOLUME_UNSUPPORTED: "use a claim that is bound already, or a volume of another kind",
+    Reason.VOLUME_UNSUPPORTED: "use volumes that all nodes reach, or give pods with volumes elsewhere a task of their own",
     Reason.UNIT_TRAP: "state the memory of a card in MiB",
     Reason.DRA_UNSUPPORTED: "ask for cards by nvidia.com/gpu or a share instead of resourceClaims",
     Reason.POD_AFFINITY_UNSUPPORTED: "name the namespaces of the pod affinity instead of choosing them by labels",

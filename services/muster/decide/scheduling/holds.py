@@ -89,7 +89,7 @@ def _unsupported(ask: Ask) -> Held | None:
             claims = ", ".join(shape.claims)
             return Held(
                 Reason.VOLUME_UNSUPPORTED,
-                f"{name} mounts {claims}; pods with PersistentVolumeClaims are not supported yet",
+                f"{name} mounts {claims}, and nothing is known here of its PersistentVolumeClaims",
                 {"claims": claims},
             )
         if any(not term.weight and term.namespaces == UNKNOWN_NAMESPACES for term in shape.pod_terms):
