@@ -37,6 +37,8 @@ MOST_PLACES_TRIED = 24
 MOST_DOMAINS_TRIED = 6
 MOST_DOMAINS_SOLVED = 200
 MOST_CHOICES = 512
+MOST_LOOKS = 1500
+"""Sets of victims that may be tried out, one by one, for all gangs of one look for plans."""
 FIRSTS_TRIED = 24
 FEW_UNITS = 240
 EVERY_STEP = 16
@@ -52,6 +54,18 @@ class Found(NamedTuple):
     cost: Price
 
 
+class Effort:
+    """What a look for plans may still spend on trying out every set of victims; counted, so that a replay is the same."""
+
+    def __init__(self, looks: int = MOST_LOOKS) -> None:
+        self.left = looks
+
+    def spend(self) -> bool:
+        """Whether there is one more; it is spent then."""
+        self.left -= 1
+        return self.left >= 0
+
+
 class Planner:
     """Searches plans for one gang among these units."""
 
@@ -64,7 +78,10 @@ class Planner:
         *,
         allowances: Allowances,
         moved_per_gained: float = 0.0,
+        effort: Effort | None = None,
     ) -> None:
+        """``effort`` is shared by the gangs of one look for plans."""
+        self.effort = effort or Effort()
         self.trial = trial
         self.tree = trial.tree
         self.empty = empty
@@ -109,6 +126,8 @@ class Planner:
                 return best
             if self.donors.allowances.refuses(some):
                 continue
+            if not self.effort.spend():
+                return best
             landed = self.judge.landed(some)
             if landed is not None and self.judge.proportionate(some, landed):
                 return Found(some, tuple(landed), cost)

@@ -21,7 +21,7 @@ from muster.decide.preemption.candidates import Kept, Supply
 from muster.decide.preemption.history import digest_of, stopped
 from muster.decide.preemption.moves import consolidation
 from muster.decide.preemption.owing import owes_of
-from muster.decide.preemption.plans import Found, Planner
+from muster.decide.preemption.plans import Effort, Found, Planner
 from muster.decide.preemption.protection import Protection, restarts_of
 from muster.decide.preemption.victims import Unit
 from muster.decide.preemption.world import World, world_of
@@ -86,6 +86,7 @@ def _proposed(
     hopeless: set[object] = set()
     """What gangs ask that had no plan: those who ask the same have none either."""
     special = {one.gang for one in memory.reservations} | {one.reserved_for for one in memory.backfilled}
+    effort = Effort()
     open_to_all = dict(world.trial.blocked)
     for number, ask in enumerate(turns):
         asked: object = (_asked(ask), ask.gang.key if ask.gang.key in special else "")
@@ -94,7 +95,9 @@ def _proposed(
         world.trial.blocked = dict(open_to_all)
         if memory.reservations:
             _keep_for(world, ask, turns[:number], memory)
-        found = _evictions(world, start, supply, ask, policy, allowances=allowances, memory=memory, now=now)
+        found = _evictions(
+            world, start, supply, ask, policy, allowances=allowances, memory=memory, now=now, effort=effort
+        )
         if found is None:
             hopeless.add(asked)
             continue
@@ -204,6 +207,7 @@ def _evictions(
     allowances: Allowances,
     memory: CoreMemory,
     now: float,
+    effort: Effort,
 ) -> Found | None:
     actions = policy.actions
     reclaim = actions.reclaim == "act" and shares_stable(memory, ask.gang.queue, now, policy)
@@ -211,7 +215,9 @@ def _evictions(
     if not units:
         return None
     moved = policy.preemption.moved_per_gained
-    return Planner(world.trial, start.empty, ask, units, allowances=allowances, moved_per_gained=moved).best()
+    return Planner(
+        world.trial, start.empty, ask, units, allowances=allowances, moved_per_gained=moved, effort=effort
+    ).best()
 
 
 def _proposal(world: World, ask: Ask, found: Found, until: float) -> Proposal:
