@@ -136,7 +136,7 @@ ARGUMENTS: Mapping[str, Mapping[str, Told]] = {
         "predicate.NodePortsEnable": Told(SAME, _ALWAYS),
         "predicate.TaintTolerationEnable": Told(SAME, _ALWAYS),
         "predicate.PodAffinityEnable": Told(SAME, _ALWAYS),
-        "predicate.NodeVolumeLimitsEnable": Told(SAME, _ALWAYS),
+        "predicate.NodeVolumeLimitsEnable": Told(DIFFERS, "how many volumes a CSI driver attaches to a node is not looked at"),
         "predicate.VolumeZoneEnable": Told(SAME, _ALWAYS),
         "predicate.PodTopologySpreadEnable": Told(SAME, _ALWAYS),
         "predicate.VolumeBindingEnable": Told(SAME, _ALWAYS),
