@@ -15,8 +15,8 @@ from math import inf
 import msgspec
 
 from muster.decide.fleet import Fleet
-from muster.decide.memory import CoreMemory, nominated
-from muster.decide.preemption import Proposal, propose
+from muster.decide.memory import CoreMemory, evicted, nominated
+from muster.decide.preemption import Proposal, plan_entry, propose
 from muster.decide.scheduling import Decision, decide
 from muster.model.gangs import Gang, Member, MemberState, Role, Timing
 from muster.model.instructions import Evict, Pending, Place, Slot
@@ -305,7 +305,8 @@ class Stream:
         if proposal.plan is None:
             return False
         self.plans += 1
-        self.memory = nominated(self.memory, proposal.nominations)
+        entry = plan_entry(proposal, snapshot, self.memory, now, self.policy)
+        self.memory = evicted(nominated(self.memory, proposal.nominations), entry, now)
         self._leave(proposal.plan, now)
         return True
 
