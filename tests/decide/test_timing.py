@@ -137,3 +137,17 @@ def test_a_value_that_cannot_be_read_counts_as_none_and_is_told_with_its_place()
         "spec": {"minMember": 1},
     }
     assert problem in lint_document(document, policy=Policy())
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "9999999999999h", "9" * 400 + "ns"])
+def test_an_amount_of_time_that_no_clock_can_hold_is_none_and_is_told_in_few_words(text):
+    with pytest.raises(DurationError, match="more than 292 years") as told:
+        parse_duration(text)
+    assert len(str(told.value)) < 200
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "253402300800", "x" * 100_000])
+def test_a_moment_that_no_calendar_has_is_none_and_is_told_in_few_words(text):
+    with pytest.raises(DurationError) as told:
+        parse_moment(text)
+    assert len(str(told.value)) < 200

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muster.model.quantity import (
+    LARGEST,
     QuantityError,
     format_bytes,
     format_cpu,
@@ -12,6 +13,7 @@ from muster.model.quantity import (
     to_bytes,
     to_milli_cpu,
     to_units,
+    whole_number,
 )
 from muster.model.units import Sequence, first_sequence, incarnation_of
 
@@ -55,7 +57,27 @@ def test_what_is_no_quantity_is_refused_by_name(text):
         parse_quantity(text)
 
 
-@given(st.integers(0, 10**15), st.sampled_from(["", "k", "M", "Ki", "Mi"]))
+@pytest.mark.parametrize("text", ["1e999999999", "-1e99999", "1e-99999", "9" * 5000])
+def test_what_is_beyond_every_amount_is_refused_before_it_is_computed(text):
+    with pytest.raises(QuantityError, match="far beyond every amount"):
+        parse_quantity(text)
+
+
+@pytest.mark.parametrize("text", ["9E", "8192Pi", "9e18", "9" * 38])
+def test_amounts_that_nothing_has_add_up_within_63_bits(text):
+    assert to_milli_cpu(text) == to_bytes(text) == LARGEST
+    assert 4 * LARGEST < 2**63
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("12", 12), ("0", 0), (None, 0), ("", 0), ("-1", 0), ("1e3", 0), ("²", 0), ("9" * 19, 10**19 - 1), ("9" * 20, 0), ("9" * 100_000, 0)],
+)  # fmt: skip
+def test_a_whole_number_in_an_annotation_is_one_of_63_bits_or_nothing(text, number):
+    assert whole_number(text) == number
+
+
+@given(st.integers(0, 10**12), st.sampled_from(["", "k", "M", "Ki", "Mi"]))
 def test_whole_amounts_are_exact(number, suffix):
     scale = {"": 1, "k": 1000, "M": 10**6, "Ki": 1024, "Mi": 2**20}[suffix]
     assert to_units(f"{number}{suffix}") == number * scale

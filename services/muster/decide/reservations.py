@@ -18,6 +18,7 @@ import msgspec
 from muster.decide.assignment import CARDS, cards_text
 from muster.model.nodes import CardMode, Node
 from muster.model.pods import CardUse, Pod
+from muster.model.quantity import MOST_DIGITS
 from muster.model.units import CardIndex, NodeName
 
 RESERVES = "muster.dev/reserves-card"
@@ -88,7 +89,7 @@ def _field(name: str, path: str) -> dict[str, Any]:
 def reserved_card(pod: Pod) -> CardIndex | None:
     """The card group that a reservation pod holds; None for every other pod."""
     text = pod.annotations.get(RESERVES, "") if pod.scheduler_name == SCHEDULER_NAME else ""
-    return CardIndex(int(text)) if text.isascii() and text.isdigit() else None
+    return CardIndex(int(text)) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
 
 
 def card_uuid(pod: Pod) -> str:

@@ -17,6 +17,7 @@ from muster.decide.settling import remaining
 from muster.model.durations import DurationError, parse_moment
 from muster.model.ledger import Victim
 from muster.model.pods import Pod
+from muster.model.quantity import whole_number
 from muster.model.units import PodUid, Sequence
 
 EVICT_AT = "muster.dev/evict-at"
@@ -121,5 +122,4 @@ def outlived(view: LedgerView, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def _plan_of(pod: Pod) -> int:
-    written = pod.annotations.get(EVICT_PLAN, "")
-    return int(written) if written.isascii() and written.isdecimal() else 0
+    return whole_number(pod.annotations.get(EVICT_PLAN))

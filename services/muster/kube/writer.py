@@ -19,6 +19,7 @@ from muster.kube.listing import list_all
 from muster.kube.recording import EventRecorder, EventType, ObjectReference
 from muster.kube.timing import Timing
 from muster.kube.transport import Query, Transport
+from muster.model.quantity import whole_number
 from muster.model.units import NodeName, PodUid
 from muster.model.units import Sequence as LedgerSequence
 
@@ -51,8 +52,7 @@ class Touched(msgspec.Struct, frozen=True):
 
 def fence_of(annotations: Mapping[str, str]) -> LedgerSequence:
     """The fence an object carries, 0 for none or for one that is no number."""
-    written = annotations.get(FENCE_ANNOTATION, "")
-    return LedgerSequence(int(written)) if written.isascii() and written.isdecimal() else LedgerSequence(0)
+    return LedgerSequence(whole_number(annotations.get(FENCE_ANNOTATION)))
 
 
 class Writer:

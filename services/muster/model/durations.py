@@ -21,6 +21,10 @@ MEANT = {
     "d": 86_400.0, "day": 86_400.0, "days": 86_400.0, "w": 604_800.0, "week": 604_800.0, "weeks": 604_800.0,
 }  # fmt: skip
 """Lower-case words that people write for units."""
+LONGEST = 2**63 / 1e9
+"""Seconds that a time.Duration can hold: 292 years."""
+LATEST = 253_402_300_799.0
+"""The end of the year 9999, Unix seconds."""
 
 
 class DurationError(ValueError):
@@ -35,15 +39,21 @@ def parse_duration(value: str | float) -> Seconds:
     """
     text = str(value).strip()
     if NUMBER.fullmatch(text):
-        return Seconds(float(text))
+        return _within(float(text), text)
     parts = PART.findall(text)
     if parts and "".join(number + unit for number, unit in parts) == text:
-        return Seconds(sum(float(number) * UNITS[unit] for number, unit in parts))
+        return _within(sum(float(number) * UNITS[unit] for number, unit in parts), text)
     if text.startswith("-"):
-        raise DurationError(f"{text} is below 0; an amount of time is written as 90s, 30m or 2h30m")
+        raise DurationError(f"{text[:80]} is below 0; an amount of time is written as 90s, 30m or 2h30m")
     likely = _likely(text)
     hint = f"did you mean {format_duration(likely)}?" if likely else "write 90s, 30m, 2h30m or a number of seconds"
-    raise DurationError(f"{text!r} is no amount of time; {hint}")
+    raise DurationError(f"{text[:80]!r} is no amount of time; {hint}")
+
+
+def _within(seconds: float, text: str) -> Seconds:
+    if seconds > LONGEST:
+        raise DurationError(f"{text[:40]!r} is more than 292 years; write 90s, 30m, 2h30m or a number of seconds")
+    return Seconds(seconds)
 
 
 def _likely(text: str) -> float:
@@ -81,13 +91,15 @@ def parse_moment(value: str | float) -> float:
     """
     text = str(value).strip()
     if NUMBER.fullmatch(text):
-        return float(text)
+        if (given := float(text)) > LATEST:
+            raise DurationError(f"{text[:40]!r} lies after the year 9999; write 2026-05-04T10:00:00Z or Unix seconds")
+        return given
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         moment = None
     if moment is None:
-        raise DurationError(f"{text!r} is no moment; write 2026-05-04T10:00:00Z or Unix seconds")
+        raise DurationError(f"{text[:80]!r} is no moment; write 2026-05-04T10:00:00Z or Unix seconds")
     if moment.tzinfo is None:
         meant = moment.replace(tzinfo=UTC).isoformat().replace("+00:00", "Z")
         raise DurationError(f"{text!r} does not say its time zone; did you mean {meant}?")

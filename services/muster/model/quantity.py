@@ -18,6 +18,14 @@ DECIMAL = {
 FORM = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([eE][+-]?\d+)|([KMGTPE]i|[numkMGTPE]))?")
 
 
+MOST_DIGITS = 19
+"""Of a number of 63 bits."""
+LARGEST_POWER = 40
+"""Of ten, of an amount that can be meant."""
+LARGEST = 2**60
+"""More than every cluster has, in every unit here; a few of them still add up within 63 bits."""
+
+
 class QuantityError(ValueError):
     """A value that is no Kubernetes quantity; the message names it."""
 
@@ -34,14 +42,27 @@ def parse_quantity(value: str | float) -> Decimal:
         raise QuantityError(f"{value!r} is not a quantity such as 2, 500m or 64Gi")
     number, exponent, suffix = matched.groups()
     amount = Decimal(number + (exponent or ""))
+    if amount and not -LARGEST_POWER <= amount.adjusted() <= LARGEST_POWER:
+        raise QuantityError(f"{str(value)[:40]!r} is far beyond every amount; a quantity is such as 2, 500m or 64Gi")
     if suffix in BINARY:
         return amount * BINARY[suffix]
     return amount * DECIMAL[suffix or ""]
 
 
 def to_units(value: str | float, scale: int = 1) -> int:
-    """The quantity times ``scale``, rounded up to an integer."""
-    return int((parse_quantity(value) * scale).to_integral_value(rounding=ROUND_CEILING))
+    """The quantity times ``scale``, rounded up to an integer; what is more than `LARGEST` counts as that."""
+    amount = int((parse_quantity(value) * scale).to_integral_value(rounding=ROUND_CEILING))
+    return max(-LARGEST, min(LARGEST, amount))
+
+
+def whole_number(text: str | None) -> int:
+    """A decimal text, such as an annotation, as a number that is not negative; 0 for anything else.
+
+    What has more digits than a number of 63 bits is nothing that was written in good faith, and is 0 too.
+    """
+    if text is None or len(text) > MOST_DIGITS or not (text.isascii() and text.isdigit()):
+        return 0
+    return int(text)
 
 
 def to_milli_cpu(value: str | float) -> MilliCpu:

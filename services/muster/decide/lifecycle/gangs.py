@@ -20,6 +20,7 @@ from muster.decide.lifecycle.vcjob import format_time
 from muster.decide.timing import timing_problems
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
+from muster.model.quantity import whole_number
 from muster.model.workloads import PodGroup
 
 UNSCHEDULABLE = "Unschedulable"
@@ -179,7 +180,7 @@ def _made(kind: str, reason: str, message: str, *, since: str, now: float) -> di
 
 
 def _seconds(text: Any) -> float:
-    return float(text) if isinstance(text, str) and text.isdigit() else 0.0
+    return float(whole_number(text)) if isinstance(text, str) else 0.0
 
 
 def reconcile_members(

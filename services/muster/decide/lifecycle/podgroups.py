@@ -14,14 +14,10 @@ import msgspec
 
 from muster.decide.lifecycle.actions import BATCH_JOBS, PODGROUPS, PODS, Action, Create, Patch, Tell
 from muster.decide.lifecycle.queues import queue_of
-from muster.decide.projection.metadata import (
-    VOLCANO_TOPOLOGY_MODE,
-    VOLCANO_TOPOLOGY_TIER,
-    kept_annotations,
-    whole_number,
-)
+from muster.decide.projection.metadata import VOLCANO_TOPOLOGY_MODE, VOLCANO_TOPOLOGY_TIER, kept_annotations
 from muster.model.pods import Pod
 from muster.model.policy import Policy
+from muster.model.quantity import whole_number
 from muster.model.units import QueueName
 from muster.model.workloads import Namespace, PodGroup, Workload
 

@@ -56,6 +56,7 @@ from muster.decide.reasons import Reason
 from muster.decide.timing import LAST_CHECKPOINT
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
+from muster.model.quantity import whole_number
 from muster.model.units import QueueName
 from muster.model.workloads import Namespace, PodGroup, Workload
 
@@ -528,8 +529,7 @@ LONGEST_HISTORY = 32
 
 
 def _marked(pod: Pod, annotation: str) -> int:
-    text = pod.annotations.get(annotation, "0")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return whole_number(pod.annotations.get(annotation))
 
 
 def _remove(pod: Pod) -> Remove:

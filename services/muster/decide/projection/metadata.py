@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from muster.model.pods import Owner, Requirement, TopologyWish
+from muster.model.quantity import whole_number
 
 FENCE = "muster.dev/fence"
 OWN_PREFIXES = ("muster.dev/", "volcano.sh/", "scheduling.volcano.sh/", "scheduling.k8s.io/", "batch.volcano.sh/")
@@ -30,11 +31,6 @@ def controlling_owner(metadata: Any) -> Owner | None:
 def seconds(moment: datetime | None) -> float:
     """Unix seconds, 0 when the moment is not given."""
     return moment.timestamp() if moment is not None else 0.0
-
-
-def whole_number(text: str | None) -> int:
-    """A decimal annotation as a number that is not negative; 0 for anything else."""
-    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
 
 
 def label_selector(selector: Mapping[str, Any] | None) -> tuple[Requirement, ...]:

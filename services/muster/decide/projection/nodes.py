@@ -21,10 +21,10 @@ from muster.decide.cards import (
     canonical,
     node_memory_doubt,
 )
-from muster.decide.projection.metadata import FENCE, seconds, whole_number
+from muster.decide.projection.metadata import FENCE, seconds
 from muster.decide.projection.requests import DEFAULT_CARD
 from muster.model.nodes import GPU_SHARE, VGPU, Card, CardMode, Node, Taint
-from muster.model.quantity import to_bytes, to_milli_cpu, to_units
+from muster.model.quantity import to_bytes, to_milli_cpu, to_units, whole_number
 from muster.model.units import Bytes, CardIndex, MiB, MilliCpu, NodeName
 
 CARD_MODE = "muster.dev/card-mode"

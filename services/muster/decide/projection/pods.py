@@ -5,7 +5,7 @@ from typing import Any
 
 from muster.decide.assignment import cards_from_annotations
 from muster.decide.cards import VISIBLE_DEVICES
-from muster.decide.projection.metadata import FENCE, controlling_owner, kept_annotations, seconds, whole_number
+from muster.decide.projection.metadata import FENCE, controlling_owner, kept_annotations, seconds
 from muster.decide.projection.requests import DEFAULT_CARD, pod_request
 from muster.model.pods import (
     UNKNOWN_NAMESPACES,
@@ -20,6 +20,7 @@ from muster.model.pods import (
     SpreadConstraint,
     Toleration,
 )
+from muster.model.quantity import whole_number
 from muster.model.units import GangKey, NodeName, PodUid, RoleName, gang_key
 
 GROUP_NAMES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name")

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from muster.decide.projection.metadata import FENCE, label_selector, requirements_of, whole_number
+from muster.decide.projection.metadata import FENCE, label_selector, requirements_of
 from muster.model.budgets import Budget
 from muster.model.pods import NodeTerm, Requirement
-from muster.model.quantity import QuantityError, to_bytes
+from muster.model.quantity import QuantityError, to_bytes, whole_number
 from muster.model.topology import HyperMember, HyperNode
 from muster.model.volumes import Claim, StorageClass, Volume
 
