@@ -30,7 +30,7 @@ PLAN = OpenEntry(
 
 
 def pod(name: str, *, told: float | None = None, plan: int = 7, **fields) -> Pod:
-    marks = {} if told is None else {**marks_of(PLAN, told), EVICT_PLAN: str(plan)}
+    marks = {} if told is None else {**marks_of(PLAN, told, room_for="a/urgent"), EVICT_PLAN: str(plan)}
     return Pod(namespace="a", name=name, uid=f"u-{name}", node="n1", phase=Phase.RUNNING, annotations=marks, **fields)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import time
 
 from muster.client import Muster
@@ -11,6 +12,7 @@ from tests.nats_fixtures import eventually
 from tests.preemptor.seen import watched
 
 SERVICES = ("watcher", "controller", "scheduler", "preemptor")
+UID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 RUN_SECONDS = "simulator.muster.dev/run-seconds"
 
 
@@ -133,3 +135,8 @@ async def test_a_batch_job_that_had_to_leave_comes_back_whole(nats_server):
         assert "Failed" not in states
         gangs = [one.entry for one in seen.ledger.binds(seen.ledger.plans[0].entry.victims[0].gang)]
         assert [len(entry.slots) for entry in gangs] == [2, 2]
+        for reason, names in (("Preempting", {"urgent"}), ("RoomComing", set())):
+            said = [one["message"] for one in seen.events() if one["reason"] == reason]
+            assert said
+            assert not [text for text in said if UID.search(text)]
+            assert all(name in text for text in said for name in names)

@@ -19,7 +19,7 @@ from muster.model.budgets import Budget
 from muster.model.gangs import Gang, Member, MemberState, Role
 from muster.model.instructions import Evict, Slot
 from muster.model.pods import Request, Shape
-from muster.model.policy import Actions, Policy
+from muster.model.policy import Actions, Fairness, Policy
 from muster.model.snapshot import Snapshot
 from muster.preemptor.metrics import PreemptorMetrics
 from muster.preemptor.planning import Outlook
@@ -136,7 +136,7 @@ async def test_a_gang_with_an_open_entry_does_not_wait():
     assert await stage.run(20) == []
 
 
-@pytest.mark.parametrize("code", ["unsound", "paused", "observe"])
+@pytest.mark.parametrize("code", ["unsound", "paused"])
 async def test_a_refused_plan_is_not_proposed_again_before_something_changes(code):
     stage = Stage(refused(code), refused(code))
     assert await stage.run(25) == [1.0]
@@ -192,6 +192,32 @@ async def test_actors_that_only_observe_say_it_once_and_propose_nothing():
     stage = Stage(cause="reclaim", policy=Policy(actions=Actions(reclaim="observe")))
     assert await stage.run(120) == []
     assert [(one.verb, one.code, one.gang) for one in stage.said] == [("preempt", "WOULD_RECLAIM", "a/urgent")]
+
+
+async def test_an_actor_that_may_act_from_now_on_plans_at_once_however_long_it_observed():
+    stage = Stage(cause="reclaim", policy=Policy(actions=Actions(reclaim="observe")))
+    assert await stage.run(200) == []
+    stage.policy = Policy(actions=Actions(reclaim="act"))
+    assert await stage.run(5) == [200.0]
+
+
+async def test_a_leader_that_still_observes_by_the_old_policy_costs_seconds():
+    stage = Stage(refused("observe"), refused("observe"))
+    moments = await stage.run(20)
+    assert len(moments) == 3
+    assert moments[-1] - moments[0] <= 8
+
+
+async def test_a_leader_that_goes_on_observing_is_asked_ever_less_often():
+    stage = Stage(*(refused("observe") for _ in range(30)))
+    assert len(await stage.run(600)) <= 10
+
+
+async def test_another_policy_makes_refusals_void():
+    stage = Stage(refused("unsound"))
+    assert await stage.run(10) == [1.0]
+    stage.policy = Policy(fairness=Fairness(stability=1.0))
+    assert await stage.run(3) == [10.0]
 
 
 async def test_a_core_that_fails_is_a_defect_that_is_counted_and_harms_nobody():

@@ -216,6 +216,20 @@ async def test_an_actor_that_only_observes_says_what_it_would_do_once_and_does_n
         assert await running(line, "low", 2)
 
 
+async def test_a_file_that_lets_an_actor_act_is_followed_by_its_plan_within_seconds(nats_server, tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("actions: {reclaim: observe}\nfairness: {stability: 0}\npreemption: {grace: 1}\n")
+    async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy_path=path) as line, watched(line) as seen:
+        for name in ("borrows", "owns"):
+            await line.create_queue(name, deserved={"nvidia.com/gpu": 8})
+        await line.create_gang("low", pods=2, minimum=1, cards=8, queue="borrows")
+        await eventually(lambda: running(line, "low", 2))
+        await line.create_gang("urgent", pods=1, cards=8, queue="owns")
+        await eventually(lambda: told(line, "preempt", "default/urgent"))
+        path.write_text(path.read_text().replace("observe", "act"))
+        await eventually(lambda: bool(seen.ledger.plans), within=8)
+
+
 async def told(line, verb, gang):
     with contextlib.suppress(Exception):
         message = await line.bus.jetstream.get_last_msg("DECISIONS", subjects.decision_subject(verb, gang))

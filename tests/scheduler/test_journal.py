@@ -5,8 +5,9 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from muster.model.instructions import Pending
-from muster.model.ledger import Bind
-from muster.scheduler.journal import MADE_BY_A_JOB, NUMBERS_SECONDS, PENDING_BURST, PENDING_PER_SECOND, Journal
+from muster.model.ledger import Bind, Plan, Victim
+from muster.scheduler.audit import decisions_of
+from muster.scheduler.journal import NUMBERS_SECONDS, PENDING_BURST, PENDING_PER_SECOND, Journal
 from muster.scheduler.telemetry import Telemetry
 from tests.decide.build import gang, node, run, snapshot
 
@@ -99,16 +100,11 @@ def test_the_core_says_the_same_of_the_same(rounds):
     assert all(one == decisions[0] for one in decisions)
 
 
-@pytest.mark.parametrize(
-    ("written", "read"),
-    [
-        ("for default/llm-7f3c-105ada6b-7202-49e3-aa69-acc70bf9c0ef: 8 pods", "for default/llm-7f3c: 8 pods"),
-        (
-            "for ns/podgroup-105ada6b-7202-49e3-aa69-acc70bf9c0ef",
-            "for ns/podgroup-105ada6b-7202-49e3-aa69-acc70bf9c0ef",
-        ),
-    ],
-    ids=["a job's PodGroup is read by the job's name", "a PodGroup that has no other name keeps it"],
-)
-def test_the_history_of_plans_names_jobs_as_people_do(written, read):
-    assert MADE_BY_A_JOB.sub("", written) == read
+def test_plans_name_jobs_as_people_do():
+    names = {"ns/a-105ada6b": "ns/a", "ns/podgroup-105ada6b": "ns/train"}
+    victim = Victim(gang="ns/podgroup-105ada6b", uid="u1", pod="train-0", node="n1", evict_after=30.0)
+    plan = Plan(gang="ns/a-105ada6b", gang_uid="g", cause="reclaim", victims=(victim,), nominated=(), message="why")
+    (said,) = decisions_of(plan, sequence=5, epoch=1, at=0.0, named=lambda gang: names.get(gang, gang))
+    assert said.gang == "ns/podgroup-105ada6b"
+    assert said.message == "1 pod of it leaves for ns/a: why"
+    assert said.numbers["for"] == "ns/a"

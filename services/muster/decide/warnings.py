@@ -23,7 +23,7 @@ from muster.model.units import PodUid, Sequence
 EVICT_AT = "muster.dev/evict-at"
 """RFC 3339: the pod is asked to write a checkpoint and is evicted then."""
 EVICT_FOR = "muster.dev/evict-for"
-"""The gang that gets the room, ``namespace/name``."""
+"""Who gets the room, ``namespace/name`` of its job."""
 EVICT_PLAN = "muster.dev/evict-plan"
 """LEDGER sequence of the plan, decimal."""
 MARKS = (EVICT_AT, EVICT_FOR, EVICT_PLAN)
@@ -96,9 +96,9 @@ def _moment(entry: OpenEntry, victim: Victim, now: float) -> float:
     return late if late > victim.evict_after + LATE_SECONDS else victim.evict_after
 
 
-def marks_of(entry: OpenEntry, evict_at: float) -> dict[str, str]:
-    """The annotations that warn a pod."""
-    return {EVICT_AT: format_moment(evict_at), EVICT_FOR: entry.gang, EVICT_PLAN: str(entry.sequence)}
+def marks_of(entry: OpenEntry, evict_at: float, *, room_for: str) -> dict[str, str]:
+    """The annotations that warn a pod; ``room_for`` is the job that gets the room."""
+    return {EVICT_AT: format_moment(evict_at), EVICT_FOR: room_for, EVICT_PLAN: str(entry.sequence)}
 
 
 def format_moment(moment: float) -> str:

@@ -168,7 +168,7 @@ class Evictor:
             uid=victim.uid,
             token=self._ledger.view.token(entry),
             known=seen_in_state(self._world.by_uid.get(victim.uid)),
-            annotations=marks_of(entry, warned.evict_at),
+            annotations=marks_of(entry, warned.evict_at, room_for=self._world.job_of(entry.gang)),
         )
         if isinstance(touched, Result):
             return _again_later(touched)
@@ -187,7 +187,7 @@ class Evictor:
             self._metrics.budget_refusals.inc()
             self._telling.blocked(entry, victim, result.message)
         elif result.outcome is Outcome.REFUSED:
-            self._refused[entry.sequence] = f"pod {victim.pod} of {victim.gang}: {result.message}"
+            self._refused[entry.sequence] = f"pod {victim.pod} of {self._world.job_of(victim.gang)}: {result.message}"
         elif result.outcome is Outcome.DONE:
             self._blocked.pop(entry.sequence, None)
             if victim.uid not in self._leaving:

@@ -3,6 +3,7 @@
     a gang waits, and the scheduler has had its turn ─► the core: is there a plan? ─► muster.propose.preempt
        committed   the LEDGER tells; carried out from there
        refused     unsound: that plan is tried again when something that it looked at has changed; else soon again
+    another policy: everything that was found out under the one before is void, and the core is asked at once
     actors that only observe: what they would do goes to DECISIONS, once a change
 
 Nothing here is needed after a restart: an open plan is in the LEDGER, and a plan that was refused is refused again.
@@ -19,14 +20,15 @@ from muster.bus.messages import Decision
 from muster.bus.proposals import PlanProposal, ProposalReply
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
 from muster.decide.preemption import Proposal, plan_entry
+from muster.decide.reasons import known_name
 from muster.model.gangs import Gang, MemberState
 from muster.model.ledger import Plan
-from muster.model.policy import Actions, Mode
+from muster.model.policy import Actions, Mode, Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
 from muster.preemptor.metrics import PreemptorMetrics
 from muster.preemptor.planning import Core, Outlook
-from muster.preemptor.setbacks import Setbacks
+from muster.preemptor.setbacks import SHORTEST, Setbacks
 
 TURN_SECONDS = 1.0
 """A gang that has waited for less may still be placed by the scheduler, which wakes at the same changes."""
@@ -39,8 +41,9 @@ LONGEST_PAUSE = 5.0
 AGAIN_SECONDS = 0.5
 UNHEARD_SECONDS = 1.0
 
-LASTING = frozenset({"unsound", "paused", "observe"})
-"""Refusals that the same plan would get again: others have their turn."""
+LASTING = {"unsound": SHORTEST, "paused": SHORTEST, "observe": 2.0}
+"""Refusals that the same plan would get again: others have their turn for so many seconds at first. A leader that says
+observe when this process may act has not taken over the new policy yet."""
 
 Ask = Callable[[PlanProposal], Awaitable[ProposalReply]]
 
@@ -59,8 +62,10 @@ class Proposer:
         clock: Callable[[], float],
         wall: Callable[[], float],
         log: structlog.stdlib.BoundLogger,
+        named: Callable[[GangKey], str] = known_name,
         turn: float = TURN_SECONDS,
     ) -> None:
+        """`named` tells how people call a gang."""
         self._core = core
         self._ask_leader = ask
         self._say = say
@@ -69,6 +74,7 @@ class Proposer:
         self._clock = clock
         self._wall = wall
         self._log = log
+        self._named = named
         self._turn = turn
         self._waiting: dict[GangKey, float] = {}
         """Since when each gang waits, by the monotonic clock."""
@@ -77,6 +83,7 @@ class Proposer:
         self._after = Sequence(0)
         """The LEDGER has to be read up to here before anything more is proposed."""
         self._setbacks = Setbacks()
+        self._policy: Policy | None = None
         self._looked: tuple[int, Sequence] | None = None
         self._looked_at = float("-inf")
         self._idle = IDLE_SECONDS
@@ -96,11 +103,12 @@ class Proposer:
             return None
         now = self._clock()
         turns = [since + self._turn for since in self._waiting.values() if since + self._turn > now]
-        return max(0.02, max(min([*turns, self._looked_at + self._idle]), self._not_before) - now)
+        return max(0.02, max(min([*turns, self._look_again_at()]), self._not_before) - now)
 
     async def look(self, outlook: Outlook, view: LedgerView, *, version: int) -> None:
         """Propose the next plan if there is one; `version` is that of STATE."""
         self._follow(outlook.snapshot, view)
+        self._take_over(outlook.policy)
         now = self._clock()
         if not any(now - since >= self._turn for since in self._waiting.values()):
             return
@@ -112,7 +120,7 @@ class Proposer:
             return
         inputs = (version, view.sequence)
         same = inputs == self._looked
-        if same and now - self._looked_at < self._idle:
+        if same and now < self._look_again_at():
             return
         self._idle = min(LONGEST_IDLE, 2 * self._idle) if same else IDLE_SECONDS
         self._looked, self._looked_at = inputs, now
@@ -120,7 +128,7 @@ class Proposer:
         proposal = await self._propose(outlook) if acts(outlook.policy.actions) else Proposal()
         self._limit(proposal.finding)
         if proposal.plan is not None:
-            plan = plan_entry(proposal, outlook.snapshot, outlook.memory, outlook.now, outlook.policy)
+            plan = self._plan(proposal, outlook)
             if now - self._waiting.get(plan.gang, now) >= self._turn:
                 self._asking = asyncio.create_task(self._ask(plan, outlook.snapshot, view.sequence))
             else:
@@ -144,6 +152,21 @@ class Proposer:
         for entry in view.open.values():
             if entry.kind is Kind.WITHDRAWING:
                 self._setbacks.add(plan_of_entry(entry), snapshot, now)
+
+    def _look_again_at(self) -> float:
+        """When time alone makes another look worth while."""
+        return min(self._looked_at + self._idle, self._setbacks.next_end(self._looked_at))
+
+    def _take_over(self, policy: Policy) -> None:
+        """What led nowhere under another policy, and what was worth a longer pause, tells nothing about this one."""
+        if policy is not self._policy:
+            self._policy = policy
+            self._setbacks.clear()
+            self._looked, self._not_before, self._observed_at = None, 0.0, float("-inf")
+
+    def _plan(self, proposal: Proposal, outlook: Outlook) -> Plan:
+        snapshot, memory, now, policy, _ = outlook
+        return plan_entry(proposal, snapshot, memory, now, policy, named=self._named)
 
     async def _propose(self, outlook: Outlook) -> Proposal:
         began = self._clock()
@@ -175,8 +198,8 @@ class Proposer:
             )
             return
         self._log.info("plan refused", gang=plan.gang, cause=plan.cause, code=reply.code, why=reply.message)
-        if reply.code in LASTING:
-            self._setbacks.add(plan, snapshot, self._clock())
+        if (lasts := LASTING.get(reply.code)) is not None:
+            self._setbacks.add(plan, snapshot, self._clock(), shortest=lasts)
         self._wait(AGAIN_SECONDS)
 
     def _unanswered(self, plan: Plan, why: str) -> None:
@@ -211,7 +234,7 @@ class Proposer:
         if proposal.plan is None:
             self._said.pop("would", None)
             return
-        plan = plan_entry(proposal, outlook.snapshot, outlook.memory, outlook.now, outlook.policy)
+        plan = self._plan(proposal, outlook)
         if mode_of(plan.cause, outlook.policy.actions) == "act":
             return
         decision = Decision(

@@ -163,6 +163,7 @@ class Preemptor:
             core=(core := Core()),
             ask=self._propose,
             say=self._say,
+            named=self._world.job_of,
             metrics=self._metrics,
             wake=self._plan_wake,
             clock=clock,

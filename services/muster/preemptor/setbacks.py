@@ -41,8 +41,12 @@ class Setbacks:
             self._around = around
             self._setbacks.clear()
 
-    def add(self, plan: Plan, snapshot: Snapshot, now: float) -> None:
-        """This plan was refused, or is given back."""
+    def clear(self) -> None:
+        """Nothing that was found out counts any more."""
+        self._setbacks.clear()
+
+    def add(self, plan: Plan, snapshot: Snapshot, now: float, *, shortest: float = SHORTEST) -> None:
+        """This plan was refused, or is given back; the first time it counts for `shortest` seconds."""
         digest = tried(CoreMemory(), plan, snapshot).tried[plan.gang]
         before = self._setbacks.get(plan.gang)
         if before is not None and before.digest == digest:
@@ -50,8 +54,12 @@ class Setbacks:
                 return
             lasts = min(LONGEST, 2 * before.lasts)
         else:
-            lasts = SHORTEST
+            lasts = shortest
         self._setbacks[plan.gang] = Setback(digest, now + lasts, lasts)
+
+    def next_end(self, after: float) -> float:
+        """When the next of those ends that counted at this moment; infinite when none did."""
+        return min((one.until for one in self._setbacks.values() if one.until > after), default=float("inf"))
 
     def known_to(self, memory: CoreMemory, now: float) -> CoreMemory:
         """The memory, with the setbacks that still count."""

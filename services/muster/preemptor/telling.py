@@ -53,7 +53,7 @@ class Telling:
         seconds = format_duration(max(0.0, round(evict_at - self._wall())))
         why = f" ({entry.cause}: {entry.message})" if entry.message else f" ({entry.cause})"
         until = f"{format_moment(evict_at)}, in {seconds}" if evict_at > self._wall() else "now"
-        text = f"asked to leave until {until}, for {entry.gang}{why}; write a checkpoint"
+        text = f"asked to leave until {until}, for {self._world.job_of(entry.gang)}{why}; write a checkpoint"
         pod = self._world.by_uid.get(victim.uid)
         if pod is not None:
             self._say(_pod_reference(pod), "Preempting", text, type="Warning")
@@ -80,9 +80,8 @@ class Telling:
         """A budget forbids an eviction for now."""
         pod = self._world.by_uid.get(victim.uid)
         if pod is not None:
-            self._say(
-                _pod_reference(pod), "EvictionBlocked", f"not evicted for {entry.gang} yet: {why}", type="Warning"
-            )
+            text = f"not evicted for {self._world.job_of(entry.gang)} yet: {why}"
+            self._say(_pod_reference(pod), "EvictionBlocked", text, type="Warning")
         if self._first(entry, "blocked"):
             self._log.warning("a budget forbids evictions", gang=victim.gang, room_for=entry.gang, why=why)
 

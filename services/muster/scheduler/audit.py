@@ -6,16 +6,18 @@ withdrawing          undo, of the gang that was to get room
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from muster.bus.messages import Decision
-from muster.decide.reasons import count
+from muster.decide.reasons import count, known_name
 from muster.model.ledger import Bind, Close, Entry, Plan, Undoing, Withdrawing
-from muster.model.units import Sequence
+from muster.model.units import GangKey, Sequence
 
 
-def decisions_of(entry: Entry, *, sequence: Sequence, epoch: Sequence, at: float) -> Iterator[Decision]:
-    """What is said of an entry; nothing of leaders and memory. `at` is Unix seconds."""
+def decisions_of(
+    entry: Entry, *, sequence: Sequence, epoch: Sequence, at: float, named: Callable[[GangKey], str] = known_name
+) -> Iterator[Decision]:
+    """What is said of an entry; nothing of leaders and memory. `at` is Unix seconds, `named` how people call a gang."""
     match entry:
         case Bind():
             nodes = len({slot.node for slot in entry.slots})
@@ -42,7 +44,7 @@ def decisions_of(entry: Entry, *, sequence: Sequence, epoch: Sequence, at: float
         case Close():
             yield Decision(verb="close", gang=entry.gang, code=entry.outcome, epoch=epoch, sequence=sequence, at=at)
         case Plan():
-            yield from _of_plan(entry, sequence=sequence, epoch=epoch, at=at)
+            yield from _of_plan(entry, named(entry.gang), sequence=sequence, epoch=epoch, at=at)
         case Withdrawing():
             yield Decision(
                 verb="undo",
@@ -58,7 +60,7 @@ def decisions_of(entry: Entry, *, sequence: Sequence, epoch: Sequence, at: float
             return
 
 
-def _of_plan(plan: Plan, *, sequence: Sequence, epoch: Sequence, at: float) -> Iterator[Decision]:
+def _of_plan(plan: Plan, room_for: str, *, sequence: Sequence, epoch: Sequence, at: float) -> Iterator[Decision]:
     leaving = Counter(victim.gang for victim in plan.victims)
     moved = {one.gang: one for one in plan.nominated if one.gang != plan.gang}
     grace = max((victim.evict_after for victim in plan.victims), default=at) - at
@@ -87,9 +89,9 @@ def _of_plan(plan: Plan, *, sequence: Sequence, epoch: Sequence, at: float) -> I
             verb="preempt" if again is None else "move",
             gang=gang,
             code=plan.cause,
-            message=f"{count(pods, 'pod')} of it {'leaves' if pods == 1 else 'leave'} for {plan.gang}"
+            message=f"{count(pods, 'pod')} of it {'leaves' if pods == 1 else 'leave'} for {room_for}"
             + (f": {plan.message}" if plan.message else ""),
-            numbers={"pods": pods, "for": plan.gang, "grace_seconds": round(max(0.0, first - at), 3)},
+            numbers={"pods": pods, "for": room_for, "grace_seconds": round(max(0.0, first - at), 3)},
             slots=again.slots if again is not None else (),
             epoch=epoch,
             sequence=sequence,

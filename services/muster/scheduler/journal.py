@@ -6,7 +6,6 @@ waits cannot grow without end while NATS is away, since nothing can be committed
 """
 
 import asyncio
-import re
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -16,7 +15,7 @@ import structlog
 from muster.bus.messages import Decision
 from muster.bus.queries import Moment
 from muster.decide.actual import CardFinding
-from muster.decide.reasons import Reason
+from muster.decide.reasons import Reason, known_name
 from muster.fenced.executor import Outcome, Result
 from muster.model.instructions import Instruction, Pending
 from muster.model.ledger import Entry
@@ -35,9 +34,6 @@ PASSING = frozenset({Reason.TOO_FEW_PODS, Reason.NO_PODGROUP, "BINDING"})
 COMING_SECONDS = 3.0
 """A gang whose pods do not all exist yet is most likely being made: that is no news before it has lasted so long."""
 
-MADE_BY_A_JOB = re.compile(r"(?<!/podgroup)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
-"""The uid at the end of a PodGroup's name that a Volcano Job made: nobody reads it, the job's name is before it."""
-
 Publish = Callable[[Decision], Awaitable[None]]
 
 
@@ -50,11 +46,13 @@ class Journal:
         telemetry: Telemetry,
         log: structlog.stdlib.BoundLogger,
         event: Callable[[CardFinding], None] | None = None,
+        named: Callable[[GangKey], str] = known_name,
         wall: Callable[[], float] = time.time,
     ) -> None:
-        """`event` records a Kubernetes Event about a finding; `wall` gives Unix seconds."""
+        """`event` records a Kubernetes Event about a finding; `named` tells how people call a gang; `wall` gives Unix seconds."""
         self._wall = wall
         self._event = event
+        self._named = named
         self._telemetry = telemetry
         self._log = log
         self.snapshot: Snapshot | None = None
@@ -76,7 +74,7 @@ class Journal:
         self._epoch = epoch
         now = self._wall()
         for number, entry in enumerate(entries):
-            for decision in decisions_of(entry, sequence=sequence, epoch=epoch, at=now):
+            for decision in decisions_of(entry, sequence=sequence, epoch=epoch, at=now, named=self._named):
                 self._log.info(
                     decision.verb,
                     gang=decision.gang,
@@ -220,5 +218,5 @@ def _told(decision: Decision) -> str:
     if decision.verb == "undo":
         return f"taken back: {decision.message or decision.code}"
     if decision.verb in {"nominate", "preempt", "move"}:
-        return f"{decision.code}: {MADE_BY_A_JOB.sub('', decision.message)}"
+        return f"{decision.code}: {decision.message}"
     return decision.code if decision.verb == "close" else f"{decision.verb} {decision.code}".strip()

@@ -75,9 +75,11 @@ class Scheduler:
         self._bus = bus
         self._lock = lock
         self._telemetry = Telemetry(context.metrics)
-        self._journal = Journal(telemetry=self._telemetry, log=context.log, event=self._card_event)
         self._wake = Wake()
         self._world = World(on_pod=self._pod_changed)
+        self._journal = Journal(
+            telemetry=self._telemetry, log=context.log, event=self._card_event, named=self._world.job_of
+        )
         self._state = StateReader(bus)
         self._ledger = LedgerOnBus(bus)
         self._book = Book(identity=context.config.identity, stream=self._ledger, report=self._ledger_refused)

@@ -11,11 +11,12 @@ from muster.bus.freshness import version_number
 from muster.bus.state import Change
 from muster.decide.actual import with_actual_cards
 from muster.decide.fleet import alike
+from muster.decide.reasons import known_name
 from muster.model.budgets import Budget
 from muster.model.nodes import Node
 from muster.model.pods import Phase, Pod
 from muster.model.topology import HyperNode
-from muster.model.units import NodeName, PodUid
+from muster.model.units import GangKey, NodeName, PodUid, split_key
 from muster.model.volumes import Claim, StorageClass, Volume
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
@@ -137,6 +138,13 @@ class World:
             "pdb": self.budgets,
         }
         return tables[kind]
+
+    def job_of(self, gang: GangKey) -> str:
+        """A gang as people know it, ``namespace/name``: the job that its PodGroup was made for, else the PodGroup or pod."""
+        group = self.podgroups.get(gang)
+        if group is None or group.owner is None:
+            return known_name(gang)
+        return f"{split_key(gang)[0]}/{group.owner.name}"
 
     def _apply_pod(self, key: str, pod: Pod | None) -> None:
         before = self.pods.get(key)

@@ -1,11 +1,12 @@
 """A proposal as the plan entry that goes to the committer: who leaves and when, what room is nominated, and why, in words."""
 
 from collections import Counter
+from collections.abc import Callable
 
 from muster.decide.memory import CoreMemory
 from muster.decide.preemption.proposing import Proposal
 from muster.decide.preemption.protection import grace_of
-from muster.decide.reasons import count
+from muster.decide.reasons import count, known_name
 from muster.model.durations import format_duration
 from muster.model.gangs import Gang, Member
 from muster.model.instructions import Evict
@@ -22,10 +23,19 @@ CAUSES = {
     "consolidate": "that start again elsewhere",
 }
 MOST_NAMED = 3
+Named = Callable[[GangKey], str]
 
 
-def plan_entry(proposal: Proposal, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> Plan:  # noqa: ARG001  (one signature for all judges)
-    """The wire form of a proposal that has a plan.
+def plan_entry(
+    proposal: Proposal,
+    snapshot: Snapshot,
+    memory: CoreMemory,  # noqa: ARG001  (one signature for all judges)
+    now: float,
+    policy: Policy,
+    *,
+    named: Named = known_name,
+) -> Plan:
+    """The wire form of a proposal that has a plan; ``named`` tells how people call a gang.
 
     Raises:
         ValueError: it has none, or it is not of this snapshot.
@@ -61,7 +71,7 @@ def plan_entry(proposal: Proposal, snapshot: Snapshot, memory: CoreMemory, now: 
         victims=victims,
         nominated=nominated,
         decided_at=now,
-        message=_message(evict, victims, gangs, now),
+        message=_message(evict, victims, gangs, now, named),
     )
 
 
@@ -72,21 +82,21 @@ def _cards(gang: Gang, member: Member) -> int:
     return request.share.count * max(request.share.core_percent, 1) * ONE_CARD // 100
 
 
-def _message(evict: Evict, victims: tuple[Victim, ...], gangs: dict[GangKey, Gang], now: float) -> str:
+def _message(evict: Evict, victims: tuple[Victim, ...], gangs: dict[GangKey, Gang], now: float, called: Named) -> str:
     pods = Counter(victim.gang for victim in victims)
     cards = sum(victim.cards for victim in victims) / ONE_CARD
-    named = [_said(gangs[key], pods[key]) for key in list(pods)[:MOST_NAMED]]
+    named = [_said(gangs[key], pods[key], called(key)) for key in list(pods)[:MOST_NAMED]]
     more = f" and {count(len(pods) - MOST_NAMED, 'other job')}" if len(pods) > MOST_NAMED else ""
     verb = "leave" if len(victims) > 1 else "leaves"
     last = max(victim.evict_after for victim in victims) - now
     when = f" within {format_duration(last)}" if last >= 1 else ""
     held = f", {cards:g} {'card' if cards == 1 else 'cards'}" if cards else ""
     return (
-        f"{count(len(victims), 'pod')}{held} {verb}{when} so that {evict.gang} fits, from {count(len(pods), 'job')} "
+        f"{count(len(victims), 'pod')}{held} {verb}{when} so that {called(evict.gang)} fits, from {count(len(pods), 'job')} "
         f"{CAUSES.get(evict.cause, evict.cause)}: {', '.join(named)}{more}"
     )
 
 
-def _said(gang: Gang, pods: int) -> str:
+def _said(gang: Gang, pods: int, name: str) -> str:
     whole = pods >= sum(member.node is not None for member in gang.members)
-    return f"{gang.key} of {gang.queue}" if whole else f"{count(pods, 'pod')} of {gang.key} of {gang.queue}"
+    return f"{name} of {gang.queue}" if whole else f"{count(pods, 'pod')} of {name} of {gang.queue}"
