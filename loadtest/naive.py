@@ -18,7 +18,8 @@ from muster.decide.preemption.victims import Unit, may_leave, unit_of
 from muster.decide.room import Room
 from muster.decide.scheduling.holds import hold_of
 from muster.decide.scheduling.rounds import demand_of, fits_empty
-from muster.decide.shares import set_shares, total_of, tree_of
+from muster.decide.shares import total_of, tree_of
+from muster.decide.water_filling import set_shares
 from muster.model.gangs import MemberState
 from muster.model.instructions import Evict
 from muster.model.policy import Policy

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from muster.decide.asks import ask_of
 from muster.decide.ordering import Line
 from muster.decide.room import Room
-from muster.decide.shares import Tree, charge_on, set_shares, share_part, tree_of
+from muster.decide.shares import Tree, charge_on, share_part, tree_of
+from muster.decide.water_filling import set_shares
 from muster.model.gangs import MemberState
 from muster.model.pods import CardUse
 from tests.decide.build import CARD, gang, node, placed, queue, request, role, run, snapshot, standing
@@ -50,6 +51,30 @@ def shares(queues, demand, total=None):
 )  # fmt: skip
 def test_shares(queues, demand, expected):
     assert shares(queues, demand) == expected
+
+
+NVIDIA, AMD = "nvidia.com/gpu", "amd.com/gpu"
+
+
+@pytest.mark.parametrize(
+    ("capability", "asked", "share"),
+    [
+        pytest.param({NVIDIA: 3}, {"gpu": 20, NVIDIA: 20}, 3, id="the limit of a kind limits the share of cards"),
+        pytest.param({NVIDIA: 3}, {"gpu": 20, NVIDIA: 18, AMD: 2}, 5, id="cards of other kinds are beside it"),
+        pytest.param(
+            {NVIDIA: 3, "gpu": 4}, {"gpu": 20, NVIDIA: 14, AMD: 6}, 4, id="all kinds together have a tighter one"
+        ),
+        pytest.param({NVIDIA: 3, "gpu": 9}, {"gpu": 20, NVIDIA: 20}, 3, id="the kind has the tighter one"),
+        pytest.param({NVIDIA: 3}, {"gpu": 20, NVIDIA: 16}, 6, id="parts of cards have no kind"),
+        pytest.param({NVIDIA: 30}, {"gpu": 20, NVIDIA: 20}, 6, id="a limit above what it asks changes nothing"),
+    ],
+)
+def test_a_capability_of_a_kind_of_card_limits_the_share_of_cards(capability, asked, share):
+    tree = Tree([queue("a", capability={name: cards * CARD for name, cards in capability.items()}), queue("b")])
+    demand = {"a": {name: cards * CARD for name, cards in asked.items()}, "b": {"gpu": 20 * CARD, NVIDIA: 20 * CARD}}
+    set_shares(tree, {"gpu": 12 * CARD, NVIDIA: 10 * CARD}, demand, kinds=(AMD, NVIDIA))
+    assert tree.shares["a"]["gpu"] == min(share, 6) * CARD
+    assert tree.shares["b"]["gpu"] == (12 - min(share, 6)) * CARD
 
 
 def test_a_share_is_an_exact_fraction():

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.decide.memory import CoreMemory, PastUsage
-from muster.decide.shares import Tree, set_shares
+from muster.decide.shares import Tree
 from muster.decide.waiting.decayed import history_of, level_at, remembered
 from muster.decide.waiting.stability import shares_noted, shares_stable
 from muster.decide.waiting.weights import weighed
+from muster.decide.water_filling import set_shares
 from muster.model.policy import Fairness, Policy
 from tests.decide.build import CARD, queue
 

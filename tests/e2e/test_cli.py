@@ -283,7 +283,7 @@ async def test_get_shows_jobs_nodes_and_queues_for_people_and_for_programs(muste
     queues = await muster("get", "queues")
     assert re.search(r"^default +16 ", queues.out, re.MULTILINE)
     assert re.search(r"^root +16 ", queues.out, re.MULTILINE)
-    assert "1 gang, 12" in queues.out
+    assert "1 gang, 12 cards" in queues.out
     rows = {row["name"]: row for row in (await muster("get", "queues", "--json")).json()["queues"]}
     assert (rows["default"]["used"], rows["default"]["pending"]) == (16_000_000, 12_000_000)
 

@@ -167,10 +167,11 @@ async def test_01_queues_are_open_and_shown_with_used_deserved_and_capability(ri
 
     await eventually(counted)
     table = [line.split() for line in (await muster(rig, capsys, "get", "queues")).splitlines()]
-    assert table[0][:4] == ["QUEUE", "USED", "DESERVED", "CAP"]
+    columns = ["QUEUE", "USED", "DESERVED", "SHARE", "CAP", "PENDING", "OLDEST", "BORROWED", "STATE"]
+    assert table[0] == columns
     rows = {row[0]: row for row in table[1:]}
-    assert rows["train-dev"][1:4] == ["3", "5", "10"]
-    assert rows["train-prod"][1:4] == ["0", "15", "20"]
+    assert rows["train-dev"][1:5] == ["3", "5", "5.0", "10"]
+    assert rows["train-prod"][1:5] == ["0", "15", "15.0", "20"]
     assert rows["train-prod"][-1] == "Open"
     await rig.delete("vcjob", "used")
 

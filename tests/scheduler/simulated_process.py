@@ -71,7 +71,7 @@ class Reporter:
     def committed(self, entries: Any, sequence: Sequence, epoch: Sequence) -> None:
         pass
 
-    def decided(self, snapshot: Snapshot, instructions: Any, seconds: float) -> None:
+    def decided(self, snapshot: Snapshot, decision: Decision, seconds: float) -> None:
         pass
 
     def acted(self, verb: str, result: Result, seconds: float) -> None:

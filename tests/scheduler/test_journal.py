@@ -4,6 +4,8 @@ import pytest
 import structlog
 from prometheus_client import CollectorRegistry
 
+from muster.decide.memory import CoreMemory
+from muster.decide.scheduling import Decision
 from muster.model.instructions import Pending
 from muster.model.ledger import Bind, Plan, Victim
 from muster.scheduler.audit import decisions_of
@@ -24,7 +26,7 @@ class Rounds:
 
     def decide(self, *reasons, state=None, after=1.0):
         self.now += after
-        self.journal.decided(state or snapshot([], []), reasons, 0.001)
+        self.journal.decided(state or snapshot([], []), Decision(instructions=reasons, memory=CoreMemory()), 0.001)
         return self.taken()
 
     def taken(self):

@@ -20,6 +20,7 @@ from muster.cli.follow import print_events
 from muster.cli.words import cards, plural, span
 from muster.decide.lifecycle.submission import given_name
 from muster.decide.pauses import resuming
+from muster.model.units import ONE_CARD
 
 EPILOG = """examples:
   muster get                          every job that waits or runs
@@ -157,11 +158,12 @@ async def _queues(muster: client.Muster, arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(msgspec.to_builtins(reply)))
         return 0
-    table = _table("QUEUE", "USED", "DESERVED", "CAP", "PENDING", "OLDEST", "STATE")
+    table = _table("QUEUE", "USED", "DESERVED", "SHARE", "CAP", "PENDING", "OLDEST", "BORROWED", "STATE")
     for row in reply.queues:
         table.add_row(
-            row.name, cards(row.used), cards(row.deserved), cards(row.capability), _pending(row),
-            span(time.time() - row.oldest_since) if row.oldest_since else "–", row.state,
+            row.name, cards(row.used), cards(row.deserved), f"{row.share / ONE_CARD:.1f}", cards(row.capability),
+            _pending(row), span(time.time() - row.oldest_since) if row.oldest_since else "–",
+            cards(row.borrowed or None), _queue_state(row),
         )  # fmt: skip
     _show(table, "no queues")
     return 0
@@ -229,7 +231,15 @@ def _node_state(row: NodeRow) -> str:
 def _pending(row: QueueRow) -> str:
     if not row.pending_gangs:
         return "–"
-    return f"{plural(row.pending_gangs, 'gang')}, {cards(row.pending)}"
+    asked = cards(row.pending)
+    return f"{plural(row.pending_gangs, 'gang')}, {asked} {'card' if asked == '1' else 'cards'}"
+
+
+def _queue_state(row: QueueRow) -> str:
+    if not row.reclaimable:
+        return row.state
+    lent = cards(row.reclaimable)
+    return f"{row.state}, over share: {lent} {'card' if lent == '1' else 'cards'} can be reclaimed"
 
 
 def _table(*columns: str) -> Table:

@@ -3,7 +3,8 @@
     usage(queue)    bound + assumed + leaving + held, summed up the parents; cards in millionths, so 0.2 of a card is exact
     entitled        deserved (at least guarantee) …
     share           … plus what is left of the cluster, by weight, among siblings that still ask (exact fractions)
-    capability      a limit on every level
+    capability      a limit on every level: `gpu` of cards of any kind and of shares of them, the name of a kind (`nvidia.com/gpu`)
+                    of whole cards asked by that name; the tighter wins
 
 If a queue names any deserved, an unnamed `gpu` is 0 and unnamed cpu and memory are not governed; if it names none, it is
 entitled to nothing. Shares order queues; they never stop a placement, capability does.
@@ -16,7 +17,6 @@ from fractions import Fraction
 from muster.decide.fleet import Fleet
 from muster.decide.held import HOLDING
 from muster.decide.room import Room
-from muster.decide.waiting.weights import weighed
 from muster.model.gangs import Gang
 from muster.model.pods import CardUse, Request
 from muster.model.snapshot import Snapshot
@@ -293,58 +293,11 @@ def _total_of(fleet: Fleet) -> Amounts:
     total: Amounts = {name: int(fleet.total[ready, column].sum()) for name, column in fleet.dimensions.items()}
     del total["pods"]
     total[GPU] = int(fleet.allocatable_cards[ready].sum()) * ONE_CARD
-    for resource in sorted({str(name) for name in fleet.card_resources.tolist()}):
+    for resource in card_kinds(fleet):
         total[resource] = int(fleet.allocatable_cards[ready & (fleet.card_resources == resource)].sum()) * ONE_CARD
     return total
 
 
-def set_shares(
-    tree: Tree,
-    total: Mapping[str, int],
-    demand: Mapping[QueueName, Amounts],
-    history: Mapping[QueueName, Mapping[str, int]] | None = None,
-) -> None:
-    """Give every queue its share: entitled, then the rest by weight among siblings that still ask, from the top down.
-
-    ``demand`` is usage plus what placeable gangs ask, by queue with their parents. ``history``: what each queue had on average
-    in the past; it moves the weights of the rest, see `muster.decide.waiting.weights`.
-    """
-    tree.shares = {name: {} for name in tree.queues}
-    for resource, amount in total.items():
-        had = {name: past.get(resource, 0) for name, past in history.items()} if history else {}
-        _split(tree, None, resource, Fraction(amount), demand, had=had)
-
-
-def _split(
-    tree: Tree,
-    parent: QueueName | None,
-    resource: str,
-    amount: Fraction,
-    demand: Mapping[QueueName, Amounts],
-    *,
-    had: Mapping[QueueName, int],
-) -> None:
-    children = tree.children.get(parent, [])
-    if not children:
-        return
-    asked = {name: Fraction(demand.get(name, {}).get(resource, 0)) for name in children}
-    limit = {}
-    for name in children:
-        capability = tree.queues[name].capability.get(resource)
-        limit[name] = asked[name] if capability is None else min(asked[name], Fraction(capability))
-    share = {name: Fraction(tree.entitled(name, resource)) for name in children}
-    left = amount - sum((min(share[name], limit[name]) for name in children), Fraction(0))
-    hungry = [name for name in children if limit[name] > share[name] and tree.governed(name, resource)]
-    while left > 0 and hungry:
-        weights = weighed({name: max(1, tree.queues[name].weight) for name in hungry}, had)
-        together = sum(weights.values())
-        grant = {name: left * weights[name] / together for name in hungry}
-        full = [name for name in hungry if share[name] + grant[name] >= limit[name]]
-        for name in full or hungry:
-            more = limit[name] - share[name] if full else grant[name]
-            share[name] += more
-            left -= more
-        hungry = [name for name in hungry if name not in full] if full else []
-    for name in children:
-        tree.shares[name][resource] = share[name]
-        _split(tree, name, resource, share[name], demand, had=had)
+def card_kinds(fleet: Fleet) -> tuple[str, ...]:
+    """The resource names by which the cluster's whole cards are asked for."""
+    return tuple(sorted({str(name) for name in fleet.card_resources.tolist() if name}))

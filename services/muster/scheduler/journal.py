@@ -8,7 +8,8 @@ waits cannot grow without end while NATS is away, since nothing can be committed
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from fractions import Fraction
 
 import structlog
 
@@ -16,11 +17,12 @@ from muster.bus.messages import Decision
 from muster.bus.queries import Moment
 from muster.decide.actual import CardFinding
 from muster.decide.reasons import Reason, known_name
+from muster.decide.scheduling import Decision as DecisionOfCore
 from muster.fenced.executor import Outcome, Result
-from muster.model.instructions import Instruction, Pending
+from muster.model.instructions import Pending
 from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, Sequence
+from muster.model.units import GangKey, QueueName, Sequence
 from muster.scheduler.audit import decisions_of
 from muster.scheduler.telemetry import Telemetry, placed_in
 
@@ -56,6 +58,8 @@ class Journal:
         self._telemetry = telemetry
         self._log = log
         self.snapshot: Snapshot | None = None
+        self.shares: Mapping[QueueName, Fraction] = {}
+        """Of cards, in millionths, by queue, as they were decided last."""
         self.pending: dict[GangKey, Pending] = {}
         self.since: dict[GangKey, float] = {}
         """When each gang's present reason began, Unix seconds."""
@@ -103,10 +107,12 @@ class Journal:
         )
         self._say(f"refused {gang}", decision)
 
-    def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
+    def decided(self, snapshot: Snapshot, decision: DecisionOfCore, seconds: float) -> None:
         """Remember reasons, and publish those that changed or that were last said long ago."""
+        instructions = decision.instructions
         self._telemetry.decided(snapshot, instructions, seconds)
         self.snapshot = snapshot
+        self.shares = decision.shares
         reasons = {item.gang: item for item in instructions if isinstance(item, Pending)}
         now = self._wall()
         for gang, reason in reasons.items():

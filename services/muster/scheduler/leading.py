@@ -284,7 +284,7 @@ class Leadership:
         except Exception as error:  # noqa: BLE001  (whatever the core did: what is committed has to be carried out)
             self._reporter.failed("decide", error)
             return
-        self._reporter.decided(snapshot, decision.instructions, self._clock() - began)
+        self._reporter.decided(snapshot, decision, self._clock() - began)
         if self._policy.actions.bind != "act" or not self._state.ready:
             self._committing.keep(decision.memory)
             return

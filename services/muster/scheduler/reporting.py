@@ -3,8 +3,8 @@
 from typing import Protocol
 
 from muster.decide.actual import CardFinding
+from muster.decide.scheduling import Decision
 from muster.fenced.executor import Result
-from muster.model.instructions import Instruction
 from muster.model.ledger import Entry
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
@@ -16,7 +16,7 @@ class Reporter(Protocol):
     def committed(self, entries: tuple[Entry, ...], sequence: Sequence, epoch: Sequence) -> None:
         """Entries stand in the LEDGER."""
 
-    def decided(self, snapshot: Snapshot, instructions: tuple[Instruction, ...], seconds: float) -> None:
+    def decided(self, snapshot: Snapshot, decision: Decision, seconds: float) -> None:
         """A decision was made (it may not be committed)."""
 
     def refused(self, gang: GangKey, code: str, message: str, numbers: dict[str, int | float | str]) -> None:

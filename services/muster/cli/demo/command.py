@@ -7,6 +7,7 @@ import io
 import json
 import re
 import statistics
+import textwrap
 import time
 from importlib.resources import files
 from pathlib import Path
@@ -45,6 +46,8 @@ REFRESH_SECONDS = 0.25
 
 WIDTH = 120
 """Columns in a pipe or a log, which has no width of its own."""
+SAID = 78
+"""Columns for what is said of an event, in a line of its own."""
 
 
 class Seen(msgspec.Struct):
@@ -229,7 +232,8 @@ def _news(seen: list[Seen]) -> list[str]:
     for at, scene, event in events:
         clock = time.strftime("%H:%M:%S", time.localtime(at))
         said = _clock(event.message) or event.reason or (scene.text if event.state == "Accepted" else "")
-        lines.append(f"{clock}  {scene.id:<10} {event.state:<10} {said.rpartition('resources.')[2]}"[:110])
+        told = textwrap.shorten(said.rpartition("resources.")[2], SAID, placeholder=" …")
+        lines.append(f"{clock}  {scene.id:<10} {event.state:<10} {told}")
     return lines
 
 

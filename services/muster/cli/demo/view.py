@@ -13,7 +13,7 @@ from muster.cli.words import cards
 from muster.model.units import ONE_CARD
 
 LEAVING = "Leaving"
-LONG_NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+LONG_NAME = re.compile(r"[a-z0-9-]+/[a-z0-9-]+-(?:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{10})\b")
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "red", "bright_cyan", "bright_magenta", "bright_green")
 STATES = {
     "Running": "green", "Bound": "green", "Placed": "cyan", "Waiting": "yellow", "Broken": "red", LEAVING: "bright_red",

@@ -22,8 +22,9 @@ from muster.decide.preemption.trial import Trial
 from muster.decide.room import Room
 from muster.decide.scheduling.holds import hold_of
 from muster.decide.scheduling.rounds import blocked_rows, demand_of, fits_empty
-from muster.decide.shares import Tree, charge_at, set_shares, total_of
+from muster.decide.shares import Tree, card_kinds, charge_at, total_of
 from muster.decide.waiting.decayed import history_of
+from muster.decide.water_filling import set_shares
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.pods import Shape
 from muster.model.policy import Policy
@@ -81,7 +82,8 @@ def world_of(
         and hold_of(ask, tree, memory, now, policy=policy, pauses=snapshot.pauses) is None
         and fits_empty(start.empty, ask)
     }
-    set_shares(tree, total_of(fleet), demand_of(fleet, tree, asks.values()), history_of(memory, now, policy))
+    demand = demand_of(fleet, tree, asks.values())
+    set_shares(tree, total_of(fleet), demand, history_of(memory, now, policy), kinds=card_kinds(fleet))
     refused = blocked_rows(fleet, memory, now, asks.values())
     avoided: dict[Shape, Mask] = refused
     if busy.any():

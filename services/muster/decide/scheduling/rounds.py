@@ -1,6 +1,7 @@
 """One decision, in the numbered steps of DESIGN 6."""
 
 from collections.abc import Iterable
+from fractions import Fraction
 from functools import partial
 from itertools import chain
 
@@ -27,11 +28,12 @@ from muster.decide.scheduling.nominated import freeing, hold_nominated
 from muster.decide.scheduling.repair import repair
 from muster.decide.scheduling.reserving import Keeping
 from muster.decide.scheduling.state import Round, least_charge
-from muster.decide.shares import Amounts, Tree, add, demand_charge, set_shares, total_of
+from muster.decide.shares import GPU, Amounts, Tree, add, card_kinds, demand_charge, total_of
 from muster.decide.waiting.decayed import history_of, remembered
 from muster.decide.waiting.durations import followed
 from muster.decide.waiting.promotion import promoted
 from muster.decide.waiting.stability import shares_noted
+from muster.decide.water_filling import set_shares
 from muster.model.instructions import Instruction, Place
 from muster.model.pods import Shape
 from muster.model.policy import Policy
@@ -44,6 +46,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
     instructions: tuple[Instruction, ...]
     memory: CoreMemory
+    shares: dict[QueueName, Fraction] = {}
+    """Of cards of any kind, in millionths, by queue."""
 
 
 def decide(
@@ -88,7 +92,7 @@ def _decided(
 
     total, demand = total_of(fleet), demand_of(fleet, tree, hopeful)
     memory = remembered(followed(memory, snapshot.gangs, now), tree, total, now, policy)
-    set_shares(tree, total, demand, history_of(memory, now, policy))
+    set_shares(tree, total, demand, history_of(memory, now, policy), kinds=card_kinds(fleet))
     memory = shares_noted(memory, tree, demand, now)
     first, reserved = hold_nominated(room, tree, asks=asks, snapshot=snapshot, memory=memory, now=now)
     paused = {key for key, hold in holds.items() if hold.code == Reason.PAUSED}
@@ -116,7 +120,8 @@ def _decided(
         memory, nominations=tuple(one for one in memory.nominations if one.gang in reserved)
     )
     memory = without_expired(memory, now=now, keep=policy.timeouts.backoff_max)
-    return Decision(instructions=(*places, *pending), memory=_remember(memory, work, started))
+    shares = {name: one.get(GPU, Fraction(0)) for name, one in tree.shares.items()}
+    return Decision(instructions=(*places, *pending), memory=_remember(memory, work, started), shares=shares)
 
 
 def fits_empty(empty: Room, ask: Ask) -> bool:
