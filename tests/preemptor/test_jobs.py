@@ -116,6 +116,11 @@ def batch_job(name: str, *, pods: int) -> dict:
     }
 
 
+async def told_that_it_left(line) -> str | None:
+    reply = await line.client.explain("low")
+    return next((fact.text for fact in reply.facts if fact.label == "left"), None)
+
+
 async def test_a_batch_job_that_had_to_leave_comes_back_whole(nats_server):
     policy = Policy(preemption=Preemption(grace=1.0))
     async with Line(nats_server.url, cluster="2x8", services=SERVICES, policy=policy) as line, watched(line) as seen:
@@ -126,6 +131,11 @@ async def test_a_batch_job_that_had_to_leave_comes_back_whole(nats_server):
         following = asyncio.create_task(follow(line, low, events))
         await eventually(lambda: any(one.state == "Running" for one in events))
         await line.client.submit(id="urgent", manifest=job("urgent", replicas=1, priority="urgent", run_seconds=5))
+        left = await eventually(lambda: told_that_it_left(line))
+        assert re.match(r"2 pods of it left for urgent-\w+, asked at \d\d:\d\d:\d\d \(\d+ s ago\); no checkpoint", left)
+        assert left.endswith("it starts again by itself when there is room")
+        (row,) = [one for one in (await line.client.gangs()).gangs if "/low" in one.job]
+        assert re.search(r"; left for urgent-\w+ at ", row.message)
         await eventually(lambda: any(one.state in {"Resumed", "Failed"} for one in events))
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):

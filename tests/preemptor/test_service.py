@@ -1,6 +1,7 @@
 """The preemptor's real main() with a real scheduler, a real NATS server and the simulated cluster."""
 
 import contextlib
+import re
 import time
 
 from muster.bus import subjects
@@ -33,6 +34,11 @@ async def full_cluster(nats_server, *, grace: float = 1.0, policy: Policy | None
         await line.create_gang("low", **{"pods": 2, "minimum": 1, "cards": 8, "priority": "low", **low})
         await eventually(lambda: running(line, "low", 2))
         yield line, seen
+
+
+async def facts(line, job: str) -> dict[str, str]:
+    """The lines of `muster explain` by their labels."""
+    return {fact.label: fact.text for fact in (await line.client.explain(job)).facts}
 
 
 async def ask_for_room(line, *, pods: int = 1) -> None:
@@ -77,6 +83,29 @@ async def test_a_gang_of_higher_priority_gets_the_room_of_a_lower_one_after_a_wa
         }
         assert {("Pod", evicted[0], "Preempting"), ("PodGroup", "low", "Preempting")} <= events
         assert ("PodGroup", "urgent", "RoomComing") in events
+
+
+async def test_both_sides_of_a_plan_are_told_what_happens_and_when(nats_server):
+    policy = Policy(preemption=Preemption(grace=4.0))
+    async with full_cluster(nats_server, policy=policy) as (line, seen):
+        await ask_for_room(line, pods=2)
+        await eventually(lambda: marked(seen, "low-0") and marked(seen, "low-1"))
+        asked = await eventually(lambda: asked_to_leave(line))
+        assert re.fullmatch(
+            r"asked to leave until \d\d:\d\d:\d\d \(in \d s\) for urgent: all of it; no checkpoint of it is known .*",
+            asked,
+        )
+        gets = (await facts(line, "urgent"))["queue"]
+        assert re.search(r"so 2 pods of low are asked to leave until \d\d:\d\d:\d\d \(in \d s\)$", gets)
+        row = {row.job: row for row in (await line.client.gangs()).gangs}["default/low"]
+        assert row.leaves_for == "urgent"
+        assert 0 < row.leaves_at - time.time() <= 5
+        assert row.message.startswith("asked to leave until ")
+        await eventually(lambda: running(line, "urgent", 2))
+
+
+async def asked_to_leave(line) -> str | None:
+    return (await facts(line, "low")).get("must leave")
 
 
 async def test_who_ends_by_itself_meanwhile_saves_those_who_were_asked_to_leave(nats_server):
@@ -211,6 +240,14 @@ async def test_an_actor_that_only_observes_says_what_it_would_do_once_and_does_n
         said = await eventually(lambda: told(line, "preempt", "default/urgent"))
         assert said.code == "WOULD_RECLAIM"
         assert "low" in said.message
+        switch = "the policy only observes (actions.reclaim: observe; act lets it)"
+        observed = (await facts(line, "urgent"))["observed"]
+        assert observed.startswith("1 pod of low (8 cards) would be asked to leave, with 30 s")
+        assert observed.endswith(switch)
+        assert (await facts(line, "low"))["observed"] == f"would be asked to leave for urgent; {switch}"
+        rows = {row.job: row for row in (await line.client.gangs()).gangs}
+        assert rows["default/low"].message == f"would be asked to leave for urgent; {switch}"
+        assert observed in rows["default/urgent"].message
         assert not seen.ledger.plans
         assert not warned(seen)
         assert await running(line, "low", 2)

@@ -1,14 +1,10 @@
 """An explanation as it is answered: what an open plan means for the queue's line, and how all of it is printed."""
 
-import time
-
 import msgspec
 
 from muster.bus.queries import ExplainReply, Fact, Moment, QueueRow
 from muster.cli.explain import WIDTH, text
-from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.explaining.details import Details
-from muster.model.ledger import Victim
 from muster.model.workloads import PodGroup, PriorityClass
 from muster.scheduler.explanations import Subject, reply_of
 from muster.scheduler.queries import GangRow
@@ -26,45 +22,27 @@ def subject(**changes):
         row=GangRow(gang="ns/llm", job="ns/llm-7f3c", queue="prod", state="Waiting", code="NOT_ENOUGH_ROOM", message="m", position=2),
         reason=None,
         queue=ROW,
-        entry=None,
         history=(Moment(at=LEAVES, text="waits: not enough room"),),
     )  # fmt: skip
     return found._replace(**changes)
 
 
 def facts(found, details=Details(), world=None):  # noqa: B008  (frozen)
-    reply = reply_of(found, details, world or World(), named=lambda key: key.partition("/")[2].upper())
+    reply = reply_of(found, details, world or World())
     return {fact.label: fact.text for fact in reply.facts}, reply
 
 
-def plan_for(victims):
-    return OpenEntry(
-        sequence=7,
-        kind=Kind.PLAN,
-        gang="ns/llm",
-        gang_uid="uid-llm",
-        slots=(),
-        at=0.0,
-        victims=tuple(
-            Victim(gang=f"ns/{name}", uid=f"{name}-{n}", pod=f"{name}-{n}", node="n1", evict_after=LEAVES)
-            for name, pods in victims.items()
-            for n in range(pods)
-        ),
-    )
-
-
-def test_an_open_plan_names_who_is_asked_to_leave_and_when():
-    told, _ = facts(subject(entry=plan_for({"eval": 2, "probe": 1})))
-    at = time.strftime("%H:%M", time.localtime(LEAVES))
+def test_who_leaves_for_it_stands_in_the_line_of_its_queue():
+    told, _ = facts(subject(for_it="2 pods of EVAL are asked to leave until 15:42:00 (in 25 s)"))
     assert told["queue"] == (
-        "prod uses 8 of 48 deserved cards (64 cap): entitled, so 2 pods of EVAL, 1 pod of PROBE will be asked to leave "
-        f"at {at} if they have not ended"
+        "prod uses 8 of 48 deserved cards (64 cap): entitled, so 2 pods of EVAL are asked to leave until 15:42:00 (in 25 s)"
     )
 
 
-def test_of_many_victims_three_jobs_are_named():
-    told, _ = facts(subject(entry=plan_for(dict.fromkeys("abcde", 1))))
-    assert "1 pod of A, 1 pod of B, 1 pod of C and of 2 more jobs will be asked to leave" in told["queue"]
+def test_what_plans_mean_for_a_job_stands_in_lines_of_its_own():
+    told, _ = facts(subject(plans=(("must leave", "asked to leave"), ("observed", ""))))
+    assert told["must leave"] == "asked to leave"
+    assert "observed" not in told
 
 
 def test_without_a_plan_the_claim_of_the_queue_is_told():

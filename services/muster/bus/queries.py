@@ -87,6 +87,10 @@ class GangRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     since: float = 0.0
     """When it came into this state."""
     expected_end: float | None = None
+    leaves_at: float | None = None
+    """When the time ends that pods of it have to write a checkpoint, while a plan asks them to leave."""
+    leaves_for: str = ""
+    """The job that gets their room."""
 
 
 class GangsReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

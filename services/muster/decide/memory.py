@@ -77,6 +77,8 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pods: int = 1
     cards: int = 0
     """In millionths."""
+    room_for: GangKey = GangKey("")
+    """Who got the room; '' where an older memory does not say."""
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,7 +196,7 @@ def evicted(memory: CoreMemory, plan: Plan, now: float) -> CoreMemory:
     """A plan was committed: its victims are remembered, older ones than `EVICTIONS_KEPT` are forgotten."""
     lost: dict[GangKey, Eviction] = {}
     for victim in plan.victims:
-        one = lost.get(victim.gang) or Eviction(gang=victim.gang, at=now, pods=0)
+        one = lost.get(victim.gang) or Eviction(gang=victim.gang, at=now, pods=0, room_for=plan.gang)
         lost[victim.gang] = msgspec.structs.replace(one, pods=one.pods + 1, cards=one.cards + victim.cards)
     kept = tuple(one for one in memory.evictions if one.at + EVICTIONS_KEPT > now)
     return msgspec.structs.replace(memory, evictions=(*kept, *lost.values()))

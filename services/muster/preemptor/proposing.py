@@ -12,7 +12,6 @@ Nothing here is needed after a restart: an open plan is in the LEDGER, and a pla
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-import msgspec
 import structlog
 
 from muster.bus.errors import BusError, NoAnswerError, RequestRefusedError, UndecodableError
@@ -20,10 +19,11 @@ from muster.bus.messages import Decision
 from muster.bus.proposals import PlanProposal, ProposalReply
 from muster.decide.commitments import Kind, LedgerView, OpenEntry
 from muster.decide.preemption import Proposal, plan_entry
+from muster.decide.preemption.observing import acts, if_all_acted, mode_of, observes
 from muster.decide.reasons import known_name
 from muster.model.gangs import Gang, MemberState
 from muster.model.ledger import Plan
-from muster.model.policy import Actions, Mode, Policy
+from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey, Sequence
 from muster.preemptor.metrics import PreemptorMetrics
@@ -225,12 +225,7 @@ class Proposer:
 
     async def _observe(self, outlook: Outlook) -> None:
         """What actors that observe would do if they could act."""
-        actions = Actions(
-            bind="act", preempt="act", reclaim="act", consolidate="act", cordon=outlook.policy.actions.cordon
-        )
-        proposal = await self._propose(
-            outlook._replace(policy=msgspec.structs.replace(outlook.policy, actions=actions))
-        )
+        proposal = await self._propose(outlook._replace(policy=if_all_acted(outlook.policy)))
         if proposal.plan is None:
             self._said.pop("would", None)
             return
@@ -272,21 +267,6 @@ def _gained(plan: Plan, snapshot: Snapshot) -> float:
             share = request.share
             cards += request.cards if share is None else share.count * share.core_percent / 100
     return cards
-
-
-def mode_of(cause: str, actions: Actions) -> Mode:
-    """Whether the actor of a plan's cause acts."""
-    return actions.reclaim if cause == "reclaim" else actions.consolidate if cause == "consolidate" else actions.preempt
-
-
-def observes(actions: Actions) -> bool:
-    """Whether some actor only says what it would do."""
-    return "observe" in {actions.preempt, actions.reclaim, actions.consolidate}
-
-
-def acts(actions: Actions) -> bool:
-    """Whether some actor may evict."""
-    return "act" in {actions.preempt, actions.reclaim, actions.consolidate}
 
 
 def plan_of_entry(entry: OpenEntry) -> Plan:

@@ -2,16 +2,12 @@
 that comes from, what would cure it, and what happened to it.
 """
 
-import time
-from collections import Counter
 from typing import NamedTuple
 
 from muster.bus.queries import ExplainReply, Fact, GangRow, Moment, QueueRow
-from muster.decide.commitments import Kind, OpenEntry
 from muster.decide.doubts import annotation_doubts
 from muster.decide.explaining.details import Details
 from muster.decide.explaining.fixes import fixes_of
-from muster.decide.explaining.holders import Named
 from muster.decide.lifecycle.queues import NAMESPACE_ANNOTATIONS, OBJECT_ANNOTATIONS
 from muster.decide.reasons import count, format_amount
 from muster.model.gangs import Gang
@@ -29,13 +25,16 @@ class Subject(NamedTuple):
     row: GangRow
     reason: Pending | None
     queue: QueueRow | None
-    entry: OpenEntry | None
     history: tuple[Moment, ...]
     ignored: tuple[str, ...] = ()
     """Wishes that the policy does not grant."""
+    for_it: str = ""
+    """Who leaves for it under an open plan."""
+    plans: tuple[tuple[str, str], ...] = ()
+    """Label and text of what plans mean for it beside that."""
 
 
-def reply_of(subject: Subject, details: Details, world: World, *, named: Named) -> ExplainReply:
+def reply_of(subject: Subject, details: Details, world: World) -> ExplainReply:
     """The answer. Facts that are empty are left out."""
     gang, row, reason = subject.gang, subject.row, subject.reason
     numbers = dict(reason.numbers) if reason is not None else {}
@@ -43,7 +42,8 @@ def reply_of(subject: Subject, details: Details, world: World, *, named: Named) 
         ("asks", _asks(gang)),
         ("runs on", ", ".join(row.nodes)),
         ("best fit", details.best_fit),
-        ("queue", _queue(subject, details, world, named)),
+        ("queue", _queue(subject, details, world)),
+        *subject.plans,
         ("not it", details.not_it),
         ("priority", _priority(gang, world)),
         ("note", _doubts(gang, world)),
@@ -65,20 +65,14 @@ def reply_of(subject: Subject, details: Details, world: World, *, named: Named) 
     )
 
 
-def _queue(subject: Subject, details: Details, world: World, named: Named) -> str:
+def _queue(subject: Subject, details: Details, world: World) -> str:
     gang, row = subject.gang, subject.queue
     where = _queue_source(gang, world)
     if row is None:
         return f"{gang.queue} does not exist{where}"
     text = f"{_usage(row)}{where}"
-    entry = subject.entry
-    if entry is not None and entry.kind is Kind.PLAN and entry.victims:
-        pods = Counter(named(victim.gang) for victim in entry.victims)
-        who = ", ".join(f"{count(number, 'pod')} of {name}" for name, number in sorted(pods.items())[:3])
-        if len(pods) > 3:
-            who += f" and of {count(len(pods) - 3, 'more job')}"
-        at = time.strftime("%H:%M", time.localtime(max(victim.evict_after for victim in entry.victims)))
-        return f"{text}: entitled, so {who} will be asked to leave at {at} if they have not ended"
+    if subject.for_it:
+        return f"{text}: entitled, so {subject.for_it}"
     return f"{text}: {details.entitled}" if details.entitled else text
 
 

@@ -7,6 +7,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from muster.bus.queries import (
     ExplainReply,
     ExplainRequest,
@@ -18,23 +20,28 @@ from muster.bus.queries import (
     QueuesReply,
     QueuesRequest,
 )
-from muster.decide.commitments import Kind, OpenEntry
-from muster.decide.explaining.details import Details, Scene, details_of
+from muster.decide.commitments import Kind, OpenEntry, nominations
+from muster.decide.explaining.details import ROOM, Details, Scene, details_of
 from muster.decide.lifecycle.submission import SUBMISSION, given_name
+from muster.decide.memory import CORE, CoreMemory
+from muster.decide.preemption.observing import observed_plan, observes
 from muster.decide.queue_rules import ignored, preemptible
 from muster.model.gangs import Gang, Member, MemberState
+from muster.model.ledger import Plan
 from muster.model.pods import Owner, Phase, Pod, Request
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, split_key
+from muster.model.units import GangKey, Sequence, split_key
 from muster.scheduler.book import Book
 from muster.scheduler.explanations import Subject, reply_of
 from muster.scheduler.journal import Journal
 from muster.scheduler.node_rows import nodes_reply
+from muster.scheduler.plan_facts import Plans
 from muster.scheduler.queue_rows import amount_asked, queue_rows
 from muster.view.world import World
 
-ON_NODE = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
+OBSERVED_SECONDS = 10.0
+"""How long an answer about what would be done is taken for true."""
 
 
 class UnknownJobError(LookupError):
@@ -51,16 +58,19 @@ class Queries:
         self._journal = journal
         self._policy = policy
         self._scene: tuple[Snapshot, Scene] | None = None
+        self._remembered: tuple[Sequence, CoreMemory] | None = None
+        self._observed: tuple[float, Plan | None] | None = None
 
-    def gangs(self, request: GangsRequest) -> GangsReply:
+    async def gangs(self, request: GangsRequest) -> GangsReply:
         """Gangs in the order in which they would be served: running first, then waiting by position, then what
         stands in no line because it cannot run as it is.
         """
         snapshot = self._journal.snapshot
         if snapshot is None:
             return GangsReply(at=time.time())
+        plans = self._plans(await self._observed_lately(snapshot))
         rows = [
-            self._gang_row(gang)
+            plans.row(self._gang_row(gang), gang)
             for gang in snapshot.gangs
             if (not request.namespace or gang.namespace == request.namespace)
             and (not request.queue or gang.queue == request.queue)
@@ -80,14 +90,16 @@ class Queries:
         if snapshot is None or gang is None:
             raise UnknownJobError(f"no job {request.job!r} is known; muster get --all lists every job that is")
         reason = self._journal.pending.get(gang.key)
+        plans = self._plans(await self._observed_for(snapshot, gang))
         subject = Subject(
             gang=gang,
             row=self._gang_row(gang),
             reason=reason,
             queue=next(iter(self.queues(QueuesRequest(queue=gang.queue)).queues), None),
-            entry=self._book.view.open.get(gang.key),
             history=tuple(self._journal.history.get(gang.key, ())),
             ignored=ignored(gang, self._policy()),
+            for_it=plans.for_it(gang),
+            plans=tuple(plans.facts(gang)),
         )
         details = Details()
         if reason is not None and subject.row.code:
@@ -98,7 +110,56 @@ class Queries:
             details = await asyncio.to_thread(
                 details_of, self._scene[1], gang, reason.code, policy, now, named=self._job_name
             )
-        return reply_of(subject, details, self._world, named=self._job_name)
+        return reply_of(subject, details, self._world)
+
+    def _memory(self) -> CoreMemory:
+        """What the leader's core last wrote into the LEDGER."""
+        view = self._book.view
+        at = view.memory_at.get(CORE, Sequence(0))
+        if self._remembered is None or self._remembered[0] != at:
+            try:
+                self._remembered = (at, CoreMemory.from_data(view.memory.get(CORE, {})))
+            except msgspec.ValidationError:  # the leader says so, where it is acted upon
+                self._remembered = (at, CoreMemory())
+        return self._remembered[1]
+
+    def _plans(self, observed: Plan | None) -> Plans:
+        return Plans(
+            self._book.view,
+            self._world.by_uid,
+            self._memory(),
+            self._policy(),
+            time.time(),
+            self._job_name,
+            observed,
+        )
+
+    async def _observed_for(self, snapshot: Snapshot, gang: Gang) -> Plan | None:
+        """What an actor that only observes would do for this gang, or to it."""
+        if gang.key in self._book.view.open:
+            return None
+        if any(member.node is not None for member in gang.members):
+            return await self._observed_lately(snapshot)
+        if self._journal.pending.get(gang.key) is None or not observes(self._policy().actions):
+            return None
+        return await self._observe(snapshot, gang.key)
+
+    async def _observed_lately(self, snapshot: Snapshot) -> Plan | None:
+        """What actors that only observe would do first of all; looked at anew every few seconds at the most."""
+        if not observes(self._policy().actions) or not any(one.code in ROOM for one in self._journal.pending.values()):
+            return None
+        now = time.monotonic()
+        if self._observed is None or now - self._observed[0] > OBSERVED_SECONDS:
+            self._observed = (now, None)
+            self._observed = (now, await self._observe(snapshot, None))
+        return self._observed[1]
+
+    async def _observe(self, snapshot: Snapshot, only: GangKey | None) -> Plan | None:
+        view, policy = self._book.view, self._policy()
+        memory = msgspec.structs.replace(self._memory(), nominations=nominations(view))
+        return await asyncio.to_thread(
+            observed_plan, snapshot, memory, time.time(), policy, only=only, named=self._job_name
+        )
 
     def nodes(self, request: NodesRequest) -> NodesReply:
         """Nodes with what every card carries."""

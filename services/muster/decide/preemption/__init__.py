@@ -13,6 +13,7 @@ plans       the cheapest set of units that suffices; places: domains by their bo
             choices: every set of few units; costs: what plans are compared by
 moves       consolidation: jobs that leave one node and are placed again in the same plan
 history     what earlier plans mean for the next
+observing   what actors that only observe would do
 entry       a proposal as the plan entry of the LEDGER
 check       what the committer and the executor ask of a plan
 """

@@ -53,27 +53,35 @@ def propose(
     *,
     fleet: Fleet | None = None,
     basis: Basis | None = None,
+    only: GangKey | None = None,
 ) -> Proposal:
     """The next plan, or none.
 
     A gang that fits as it is, or will once what leaves already is gone, needs no plan; a gang that could not fit an emptied
-    cluster gets none. ``fleet`` and ``basis`` are those of `muster.decide.scheduling.decide`.
+    cluster gets none. ``fleet`` and ``basis`` are those of `muster.decide.scheduling.decide`. ``only``: for no other gang.
     """
     nodes = without_cards_aside(snapshot.nodes, memory, now)
     if nodes is not snapshot.nodes:
         snapshot, fleet = msgspec.structs.replace(snapshot, nodes=nodes), None
     if basis is None:
-        return _proposed(start_of(snapshot, fleet), snapshot, memory, now, policy, kept={})
+        return _proposed(start_of(snapshot, fleet), snapshot, memory, now, policy, kept={}, only=only)
     try:
         kept = basis.memo.setdefault(Supply, {})
         assert isinstance(kept, dict)
-        return _proposed(basis.start(snapshot), snapshot, memory, now, policy, kept=kept)
+        return _proposed(basis.start(snapshot), snapshot, memory, now, policy, kept=kept, only=only)
     finally:
         basis.give_back()
 
 
 def _proposed(
-    start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, kept: Kept
+    start: Start,
+    snapshot: Snapshot,
+    memory: CoreMemory,
+    now: float,
+    policy: Policy,
+    *,
+    kept: Kept,
+    only: GangKey | None,
 ) -> Proposal:
     world = world_of(start, snapshot, memory, now, policy)
     turns = _turns(world, memory, now, policy)
@@ -90,7 +98,7 @@ def _proposed(
     open_to_all = dict(world.trial.blocked)
     for number, ask in enumerate(turns):
         asked: object = (_asked(ask), ask.gang.key if ask.gang.key in special else "")
-        if asked in hopeless:
+        if asked in hopeless or only not in {None, ask.gang.key}:
             continue
         world.trial.blocked = dict(open_to_all)
         if memory.reservations:
@@ -111,6 +119,8 @@ def _proposed(
     unmoved: set[object] = set()
     for number, ask in enumerate(turns) if policy.actions.consolidate == "act" else ():
         asked = _asked(ask)
+        if only not in {None, ask.gang.key}:
+            continue
         world.trial.blocked = dict(open_to_all)
         if memory.reservations:
             _keep_for(world, ask, turns[:number], memory)
