@@ -3,6 +3,8 @@
 import msgspec
 import pytest
 
+from muster.decide.basis import Basis
+from muster.decide.join import Changes
 from muster.decide.memory import Backfilled, CoreMemory, Reservation, ShareSince, evicted, nominated
 from muster.decide.preemption import plan_entry, propose, refusal, tried, unsound
 from muster.model.budgets import Budget
@@ -163,6 +165,24 @@ def test_an_open_plan_stays_sound_while_its_victims_go_one_by_one():
     assert unsound(half, memory, NOW, ACT, plan) == ""
     none = with_members(BEFORE, plan.victims[0].gang, lambda m: None)
     assert unsound(none, memory, NOW, ACT, plan) == ""
+
+
+def test_an_open_plan_is_judged_alike_from_what_was_kept():
+    plan, memory = opened()
+    basis = kept(BEFORE)
+    assert unsound(BEFORE, memory, NOW, ACT, plan, basis=basis) == unsound(BEFORE, memory, NOW, ACT, plan) == ""
+    without = with_members(BEFORE, plan.gang, lambda m: None)
+    for _ in range(2):
+        told = unsound(without, memory, NOW, ACT, plan, basis=kept(without))
+        assert told == unsound(without, memory, NOW, ACT, plan) != ""
+
+
+def kept(state):
+    basis = Basis()
+    gangs = {(0, float(number), gang.key, ""): gang for number, gang in enumerate(state.gangs)}
+    occupants = {(1, float(number), one.key, ""): one for number, one in enumerate(state.occupants)}
+    basis.note(Changes(gangs, occupants, {hold.uid: hold for hold in state.holds}, everything=True))
+    return basis
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from muster.decide.commitments import Kind, LedgerView, OpenEntry, nominations
 from muster.decide.memory import CoreMemory
 from muster.decide.pauses import CORE as PAUSES
 from muster.decide.pauses import value_of
+from muster.decide.reasons import Reason
 from muster.decide.scheduling import decide
 from muster.model.instructions import Place, Slot
 from muster.model.ledger import Nominated, Plan, Victim, Withdrawing
@@ -497,6 +498,26 @@ def test_a_plan_that_does_not_come_to_its_end(prepare, lasted, wall, reason):
     assert [one.reason for one in stage.due(lasted=lasted, wall=wall)] == ([reason] if reason else [])
 
 
+@pytest.mark.parametrize(
+    ("act", "queue", "gone_already", "costs"),
+    [
+        pytest.param("bind", "", True, False, id="nothing may be started: its free room waits for it"),
+        pytest.param("bind", "another", True, True, id="only elsewhere: its free room is not used"),
+        pytest.param("evict", "", False, False, id="nobody may be evicted: its victims stay without blame"),
+        pytest.param("bind", "", False, True, id="victims stay although only starting is paused"),
+    ],
+)
+def test_a_pause_costs_no_plan(act, queue, gone_already, costs):
+    stage = Stage()
+    stage.open(OPEN_PLAN)
+    if gone_already:
+        stage.put("pod", "ns/s0", None)
+        gone(stage)
+    pause = Pause(act=act, queue=QueueName(queue))
+    stage.view = msgspec.structs.replace(stage.view, memory={PAUSES: value_of([pause])})
+    assert bool(stage.due(lasted=61.0, wall=NOW + GRACE + 1)) is costs
+
+
 def test_a_view_older_than_the_plan_takes_nothing_back():
     stage = Stage()
     stage.open(msgspec.structs.replace(OPEN_PLAN, freshness=str(stage.version + 5)))
@@ -516,7 +537,7 @@ def test_a_gang_is_held_while_a_victim_of_it_stands_and_no_longer():
     stage.put("pod", "ns/s2", pod("s2", SMALL))
     assert holds_of(stage)[SMALL] == ""
     stage.open(OPEN_PLAN)
-    assert holds_of(stage) == {SMALL: "LEAVING", LARGE: "", OTHER: ""}
+    assert holds_of(stage) == {SMALL: Reason.LEAVING, LARGE: "", OTHER: ""}
     stage.change("s0", terminating=True)
     assert holds_of(stage)[SMALL] == "LEAVING"
     stage.put("pod", "ns/s0", None)

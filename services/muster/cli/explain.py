@@ -26,6 +26,7 @@ WAITS: dict[str, str] = {
     Reason.FREEING: " for jobs to leave",
     "RESERVED": " for the room that is reserved for it",
     "HELD_FOR_OTHERS": " for room that is kept for others",
+    Reason.LEAVING: " for pods of it to leave",
     Reason.PAUSED: ", paused",
 }
 """What a job of each code waits for."""

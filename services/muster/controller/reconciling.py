@@ -16,10 +16,11 @@ from muster.controller.decisions import Decisions
 from muster.controller.executing import Executor, NameTakenError
 from muster.controller.metrics import ControllerMetrics
 from muster.controller.pacing import WorkList
+from muster.controller.remarks import KINDS, Remarks
 from muster.controller.telling import Teller
 from muster.controller.view import Target, View, gang_of_workload, group_for_pod
 from muster.decide.doubts import annotation_doubts
-from muster.decide.lifecycle.actions import BATCH_JOBS, VCJOBS, Action, Leaving, Tell
+from muster.decide.lifecycle.actions import Action, Leaving, Tell
 from muster.decide.lifecycle.gangs import (
     REWRITE_AFTER,
     Told,
@@ -46,7 +47,6 @@ QUEUE_SECONDS = 0.2
 OLD_SECONDS = 600.0
 """Pods older than this were told of by an earlier leader."""
 SWEPT_AFTER = 60.0
-KINDS = {"vcjob": VCJOBS, "job": BATCH_JOBS}
 
 
 class Reconciler:
@@ -74,6 +74,7 @@ class Reconciler:
         self._metrics = metrics
         self._log = log
         self._told: dict[str, Told] = {}
+        self._remarks = Remarks(tell=executor.tell, wall=time.time)
         self._placed: set[str] = set()
         self._queues_written: dict[str, float] = {}
         self._ended: dict[str, Workload] = {}
@@ -82,11 +83,13 @@ class Reconciler:
         """A new leadership: nothing is known of what was told before."""
         self._told.clear()
         self._queues_written.clear()
+        self._remarks.begin()
         oldest = time.time() - OLD_SECONDS
         self._placed = {pod.uid for pod in self._view.pods.values() if pod.node is not None and pod.created < oldest}
 
     def gone(self, key: str, job: Workload) -> None:
         """A job is no more; its submission must be told how it ended."""
+        self._remarks.forget(job)
         if TENANT in job.annotations:
             self._ended[key] = job
 
@@ -189,6 +192,7 @@ class Reconciler:
             actions = reconcile_vcjob(job, pods, around)
         else:
             actions = reconcile_batch_job(job, group, namespace=namespace, policy=policy)
+        self._remarks.look(job, pods, policy=policy)
         if TENANT in job.annotations:
             await self._tell_step(job, pods)
         await self._carry_out(target, actions)

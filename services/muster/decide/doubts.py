@@ -7,6 +7,7 @@ from muster.decide.linting import ANNOTATIONS
 from muster.decide.projection.metadata import OWN_PREFIXES
 from muster.decide.spelling import likely
 from muster.decide.timing import timing_problems
+from muster.model.workloads import Workload
 
 WRITTEN_BY_PLUGINS = frozenset({"volcano.sh/vgpu-node"})
 NEAR = 0.9
@@ -16,6 +17,20 @@ NEAR = 0.9
 def annotation_doubts(*annotations: Mapping[str, str]) -> tuple[str, ...]:
     """Each doubt once, in words."""
     return tuple(dict.fromkeys(doubt for marks in annotations for doubt in _doubts(marks)))
+
+
+def templates_marks(job: Workload) -> Iterable[Mapping[str, str]]:
+    """The annotations that a job's templates give to its pods."""
+    templates = [job.spec.get("template")]
+    tasks = job.spec.get("tasks")
+    templates += (
+        [task.get("template") for task in tasks if isinstance(task, Mapping)] if isinstance(tasks, list) else []
+    )
+    for template in templates:
+        metadata = template.get("metadata") if isinstance(template, Mapping) else None
+        marks = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+        if isinstance(marks, Mapping):
+            yield {str(name): str(value) for name, value in marks.items()}
 
 
 def _doubts(marks: Mapping[str, str]) -> Iterable[str]:

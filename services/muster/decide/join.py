@@ -29,6 +29,7 @@ from muster.decide.neighbours import Asked, Labelled
 from muster.decide.ordered import Ordered
 from muster.decide.pauses import pauses_of
 from muster.decide.promises import Promises
+from muster.decide.reasons import Reason
 from muster.decide.roles import member_state
 from muster.decide.seen import Seen, supply_for
 from muster.decide.surroundings import Surroundings
@@ -570,10 +571,10 @@ def being_carried_out(gang: Gang, entry: OpenEntry | None, victims: Container[Po
             Kind.UNDOING: f"its last placement is being taken back: {why}",
             Kind.WITHDRAWING: f"the plan that made room for it is being taken back: {why}",
         }
-        return msgspec.structs.replace(gang, hold="BINDING", hold_message=messages[entry.kind])
+        return msgspec.structs.replace(gang, hold=Reason.BINDING, hold_message=messages[entry.kind])
     if any(member.uid in victims and member.state in STANDING for member in gang.members):
         message = "pods of it are leaving to make room for another job; it gets no more before they are gone"
-        return msgspec.structs.replace(gang, hold="LEAVING", hold_message=message)
+        return msgspec.structs.replace(gang, hold=Reason.LEAVING, hold_message=message)
     return gang
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from muster.decide.cards import GPU_MEMORY, GPU_NUMBER, canonical, node_memory_doubt, normalise_containers
 from muster.decide.findings import Note, Problem
 from muster.decide.known_fields import container_problems, resource_problems, unknown_fields, unknown_template_fields
+from muster.decide.lifecycle.batch_jobs import what_evictions_cost
 from muster.decide.lifecycle.forms import Metadata, Template, form_problem
 from muster.decide.lifecycle.jobspec import SpecError, check_spec, read_spec, without_nulls
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
@@ -109,6 +110,10 @@ def _meaning(document: Mapping[str, Any], version: str, kind: str, policy: Polic
         spec = document.get("spec") or {}
         findings += _template(spec.get("template") or {}, "spec.template.", policy)
         findings += _minimum(document)
+        scheduler = ((spec.get("template") or {}).get("spec") or {}).get("schedulerName")
+        ours = (version, kind) == ("batch/v1", "Job") and scheduler in policy.scheduler_names
+        if ours and (cost := what_evictions_cost(spec)):
+            findings.append(Note(field="spec.podFailurePolicy", message=cost))
     return findings
 
 

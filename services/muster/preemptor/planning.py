@@ -37,8 +37,8 @@ class Core:
 
     async def unsound(self, outlook: Outlook, entry: OpenEntry) -> str:
         """Why an open plan is not right any more, as a sentence; '' while it is."""
-        snapshot, memory, now, policy, _ = outlook
-        return await _in_thread(lambda: unsound(snapshot, memory, now, policy, entry))
+        snapshot, memory, now, policy, basis = outlook
+        return await _in_thread(lambda: unsound(snapshot, memory, now, policy, entry, basis=basis))
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

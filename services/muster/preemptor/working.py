@@ -23,13 +23,13 @@ from muster.model.policy import Policy
 from muster.model.units import Sequence
 from muster.preemptor.evicting import Evictor
 from muster.preemptor.metrics import PreemptorMetrics
-from muster.preemptor.pausing import evictions_paused, plan_paused
 from muster.preemptor.planning import Core, Outlook
 from muster.preemptor.proposing import Proposer
 from muster.preemptor.unmarking import Unmarking
 from muster.runtime.tasks import end_all, run_together
 from muster.view.keeping import Keeping
 from muster.view.ledger import LedgerCopy
+from muster.view.pausing import evictions_paused, plan_paused
 from muster.view.wake import Wake
 from muster.view.world import World
 
@@ -194,7 +194,7 @@ class Term:
                 continue
             if why:
                 self._give_back(entry, "UNSOUND", why)
-            elif entry.sequence in due and plan_paused(self._ledger.view, self._world, entry) is None:
+            elif entry.sequence in due and plan_paused("evict", self._ledger.view, self._world, entry) is None:
                 self._evictor.evict(entry, self._state.pod_freshness)
 
     def _to_be_judged(self, entry: OpenEntry, *, is_due: bool) -> bool:

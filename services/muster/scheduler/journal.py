@@ -31,7 +31,7 @@ REPEAT_SECONDS = 3600.0
 PENDING_PER_SECOND = 100.0
 PENDING_BURST = 500.0
 HISTORY = 8
-PASSING = frozenset({Reason.TOO_FEW_PODS, Reason.NO_PODGROUP, "BINDING"})
+PASSING = frozenset({Reason.TOO_FEW_PODS, Reason.NO_PODGROUP, Reason.BINDING})
 """Reasons that most often last a moment only: the gang is being made, removed or placed."""
 COMING_SECONDS = 3.0
 """A gang whose pods do not all exist yet is most likely being made: that is no news before it has lasted so long."""

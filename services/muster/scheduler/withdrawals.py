@@ -2,7 +2,8 @@
 
 its gang is gone, held, or needs nothing more        nobody would use the room
 a node that it nominates is gone                      the room will not be there
-grace is over, and for too long nothing has changed   the victims do not leave, or the room cannot be used
+grace is over, and for too long nothing has changed   the victims do not leave, or the room cannot be used;
+                                                      while people have paused either, that time does not run
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from muster.model.ledger import Victim, Withdrawing
 from muster.model.policy import Timeouts
 from muster.model.units import Sequence
 from muster.scheduler.deadlines import Since
+from muster.view.pausing import plan_paused
 from muster.view.world import World
 
 Why = tuple[str, str]
@@ -44,7 +46,8 @@ class Withdrawals:
             wall: Unix seconds.
         """
         left = {plan.sequence: remaining(plan, self._world.by_uid, complete=complete) for plan in view.plans()}
-        self._unchanged.keep(((sequence, len(victims)) for sequence, victims in left.items()), now)
+        running = (plan for plan in view.plans() if not self._paused(plan, view, left[plan.sequence]))
+        self._unchanged.keep(((plan.sequence, len(left[plan.sequence])) for plan in running), now)
         for plan in view.plans():
             if not reached(complete, plan.freshness):
                 continue  # this view may know nothing yet of what the plan was made for
@@ -53,6 +56,9 @@ class Withdrawals:
                 yield Withdrawing(
                     gang=plan.gang, plan=plan.sequence, reason=why[0], message=why[1], freshness=freshness
                 )
+
+    def _paused(self, plan: OpenEntry, view: LedgerView, left: tuple[Victim, ...]) -> bool:
+        return plan_paused("evict" if left else "bind", view, self._world, plan) is not None
 
     def _useless(self, plan: OpenEntry, gang: Gang | None) -> Why | None:
         if gang is None or gang.uid != plan.gang_uid:

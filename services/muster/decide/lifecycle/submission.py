@@ -21,6 +21,7 @@ from muster.decide.findings import Problem
 from muster.decide.known_fields import resource_problems, unknown_fields
 from muster.decide.lifecycle.actions import BATCH_JOBS, PRIORITY_CLASSES, QUEUES, VCJOBS
 from muster.decide.lifecycle.baseline import metadata_problems, template_problems
+from muster.decide.lifecycle.batch_jobs import with_evictions_ignored
 from muster.decide.lifecycle.forms import BatchSpec, Metadata, Template, form_problem
 from muster.decide.lifecycle.jobspec import DNS_LABEL, SpecError, check_spec, read_spec, without_nulls
 from muster.decide.lifecycle.podgroups import MINIMUM_ANNOTATIONS, MinimumError, minimum_of
@@ -215,7 +216,7 @@ def judge(submission: Submission, *, tenant: str, cluster: Cluster) -> Judged:
                 "labels": dict(metadata.get("labels") or {}),
                 "annotations": annotations,
             },
-            "spec": document["spec"],
+            "spec": document["spec"] if kind != BATCH_JOBS else with_evictions_ignored(document["spec"]),
         },
         warnings=tuple(_warnings(kind, document)),
     )

@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from muster.decide.asks import Ask
-from muster.decide.basis import Start, start_of
+from muster.decide.basis import Basis, Start, start_of
 from muster.decide.memory import CoreMemory, without_cards_aside
 from muster.decide.placement.validate import validate
 from muster.decide.preemption.allowances import Allowances
@@ -93,10 +93,27 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     return why or _room(snapshot, memory, plan, frozenset(victim.uid for victim in plan.victims))
 
 
-def unsound(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, plan: PlanView) -> str:
-    """Why no more victims of an open plan may be evicted; '' while the plan is sound, or nothing of it is left to do."""
-    snapshot = msgspec.structs.replace(snapshot, nodes=without_cards_aside(snapshot.nodes, memory, now))
-    start = start_of(snapshot)
+def unsound(
+    snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, plan: PlanView, *, basis: Basis | None = None
+) -> str:
+    """Why no more victims of an open plan may be evicted; '' while the plan is sound, or nothing of it is left to do.
+
+    ``basis``: of this snapshot, as `muster.decide.scheduling.decide` takes it.
+    """
+    nodes = without_cards_aside(snapshot.nodes, memory, now)
+    if nodes is not snapshot.nodes:
+        snapshot, basis = msgspec.structs.replace(snapshot, nodes=nodes), None
+    if basis is None:
+        return _unsound(start_of(snapshot), snapshot, memory, now, policy, plan=plan)
+    try:
+        return _unsound(basis.start(snapshot), snapshot, memory, now, policy, plan=plan)
+    finally:
+        basis.give_back()
+
+
+def _unsound(
+    start: Start, snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, *, plan: PlanView
+) -> str:
     own = frozenset(one.gang for one in plan.nominated)
     world = world_of(start, snapshot, memory, now, policy, without=own)
     ask, why = _waits(world, start, memory, now, plan, policy=policy, pauses=snapshot.pauses)
