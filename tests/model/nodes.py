@@ -156,7 +156,9 @@ class NodeProtocol:
         shown = clean or "G-uncordon-shown" not in self.on
         if verb == UNCORDON and sequence and shown and world.graced < sequence and not world.removing:
             yield Step("grace", "the removal grace passes with the node still there", world._replace(graced=sequence))
-        rested = world.graced >= sequence or "G-removal-grace" not in self.on
+        # who never was allowed to label the node has shown it to no remover: then there is nothing to wait for
+        labelled = any(earlier == REMOVABLE and number > world.graced for number, earlier in world.entries)
+        rested = world.graced >= sequence or not labelled or "G-removal-grace" not in self.on
         if verb == UNCORDON and shown and rested and view.node.there and not world.bind and not view.foreign:
             after = world._replace(bind=1, sequence=world.sequence + 1)
             yield Step("bind", f"the committer binds our pod to the node (sequence {after.sequence})", after)

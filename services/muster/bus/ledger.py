@@ -33,7 +33,20 @@ from muster.bus.errors import (
 from muster.bus.ordered import Delivery, OrderedReader
 from muster.bus.streams import StreamName, last_sequence
 from muster.bus.subjects import ledger_subject
-from muster.model.ledger import Bind, Close, Commit, Leader, Memory, Plan, Undoing, Withdrawing
+from muster.model.ledger import (
+    Bind,
+    Close,
+    Commit,
+    Cordon,
+    Leader,
+    Memory,
+    NodeClose,
+    Plan,
+    Removable,
+    Uncordon,
+    Undoing,
+    Withdrawing,
+)
 from muster.model.units import Sequence
 
 COMMIT_ID = "ce-id"
@@ -57,6 +70,9 @@ def commit_subject(commit: Commit) -> str:
         case Bind() | Undoing() | Plan() | Withdrawing() | Close():
             verb = type(entry).__name__.lower()
             return ledger_subject(verb, entry.gang)
+        case Cordon() | Removable() | Uncordon() | NodeClose():
+            verb = type(entry).__name__.lower()
+            return ledger_subject(verb, entry.node)
         case Memory():
             return ledger_subject("memory", entry.core)
 

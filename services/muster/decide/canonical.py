@@ -57,7 +57,12 @@ def _kinds(fleet: Fleet) -> Ints:
     if found is None:
         found = fleet.memo["canonical kinds"] = _ranked(
             [
-                repr((node.taints, node.gpu_model, node.card_mode, node.card_resource, node.ready, node.unschedulable))
+                repr(
+                    (
+                        *(node.taints, node.gpu_model, node.card_mode, node.card_resource),
+                        *(node.ready, node.unschedulable, bool(node.withheld)),
+                    )
+                )
                 for node in fleet.nodes
             ]
         )

@@ -18,7 +18,7 @@ from muster.model.instructions import Slot
 from muster.model.ledger import Nominated, Victim
 from muster.model.pods import Pod, Request
 from muster.model.snapshot import Hold
-from muster.model.units import GangKey, PodUid, Sequence
+from muster.model.units import GangKey, NodeName, PodUid, Sequence
 
 NEVER = 1e12
 """Unix seconds. A plan's room does not lapse with time: the committer withdraws the plan."""
@@ -61,6 +61,35 @@ class OpenEntry(msgspec.Struct, frozen=True, kw_only=True):
         return self.plan or self.sequence
 
 
+class NodeVerb(StrEnum):
+    """What an open entry says of a node (rule G)."""
+
+    CORDON = "cordon"
+    REMOVABLE = "removable"
+    UNCORDON = "uncordon"
+
+
+class NodePromise(msgspec.Struct, frozen=True, kw_only=True):
+    """The open entry of a node: nothing may be committed to the node while there is one."""
+
+    sequence: Sequence
+    verb: NodeVerb
+    node: NodeName
+    node_uid: str
+    begins: Sequence
+    """Sequence of the cordon that it began with."""
+    at: float
+    """Unix seconds of this entry."""
+    since: float
+    """Unix seconds of the cordon."""
+    reason: str = ""
+    message: str = ""
+    pool: str = ""
+    labelled: bool = False
+    """Whether the removable label may stand on the node, or have stood since it was given back last."""
+    gang: GangKey = GangKey("")
+
+
 class Returning(msgspec.Struct, frozen=True, kw_only=True):
     """Room of a gang that moved for a plan which was consumed since; it ends with the gang's next entry, or with time."""
 
@@ -86,6 +115,8 @@ class LedgerView(msgspec.Struct, frozen=True, kw_only=True):
     open: dict[GangKey, OpenEntry] = {}
     lingering: tuple[Lingering, ...] = ()
     returning: dict[GangKey, Returning] = {}
+    nodes: dict[NodeName, NodePromise] = {}
+    """Open entries of nodes."""
     memory: dict[str, dict[str, object]] = {}
     memory_at: dict[str, Sequence] = {}
     """Sequence of the last memory entry of each core."""

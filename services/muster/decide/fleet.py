@@ -68,6 +68,7 @@ class Fleet:
         self.card_resources = np.full(self.size, "", dtype=object)
         self.ready = np.zeros(self.size, dtype=np.bool_)
         self.unschedulable = np.zeros(self.size, dtype=np.bool_)
+        self.withheld = np.zeros(self.size, dtype=np.bool_)
         self.taint_sets: list[tuple[Taint, ...]] = []
         self.taint_codes = np.zeros(self.size, dtype=np.int64)
         self._taint_code: dict[tuple[Taint, ...], int] = {}
@@ -125,6 +126,7 @@ class Fleet:
             self.card_resources[row] = node.card_resource
             self.ready[row] = node.ready and not node.terminating
             self.unschedulable[row] = node.unschedulable
+            self.withheld[row] = bool(node.withheld)
             code = self._taint_code.get(node.taints)
             if code is None:
                 code = self._taint_code[node.taints] = len(self.taint_sets)

@@ -4,14 +4,39 @@ bind ──► open until closed          a plan of the gang's own is consumed b
 undoing ──► replaces the gang's bind entry, or opens anew
 plan ──► open; withdrawing ──► the plan, marked
 close ──► nothing is open for the gang; its slots linger until the reader's pod view is late enough
+cordon ──► removable ──► uncordon: the node's one open entry, each replacing the one before; node-close ends it
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
-from muster.decide.commitments import Kind, LedgerView, Lingering, OpenEntry, Returning, later
-from muster.model.ledger import Bind, Close, Commit, Entry, Leader, Memory, Plan, Undoing, Withdrawing
+from muster.decide.commitments import (
+    Kind,
+    LedgerView,
+    Lingering,
+    NodePromise,
+    NodeVerb,
+    OpenEntry,
+    Returning,
+    later,
+)
+from muster.model.ledger import (
+    Bind,
+    Close,
+    Commit,
+    Cordon,
+    Entry,
+    Leader,
+    Memory,
+    NodeClose,
+    NodeEntry,
+    Plan,
+    Removable,
+    Uncordon,
+    Undoing,
+    Withdrawing,
+)
 from muster.model.units import GangKey, Sequence
 
 RETURN_SECONDS = 300.0
@@ -47,6 +72,7 @@ class _Folding:
         self.open = dict(view.open)
         self.lingering = list(view.lingering)
         self.returning = dict(view.returning)
+        self.nodes = dict(view.nodes)
         self.memory = dict(view.memory)
         self.memory_at = dict(view.memory_at)
 
@@ -60,6 +86,7 @@ class _Folding:
             open=self.open,
             lingering=tuple(self.lingering),
             returning=self.returning,
+            nodes=self.nodes,
             memory=self.memory,
             memory_at=self.memory_at,
             refused=self.refused,
@@ -111,6 +138,48 @@ class _Folding:
             case Memory():
                 self.memory[entry.core] = entry.value
                 self.memory_at[entry.core] = sequence
+            case _:
+                self._node(sequence, commit, entry)
+
+    def _node(self, sequence: Sequence, commit: Commit, entry: NodeEntry) -> None:
+        before = self.nodes.get(entry.node)
+        match entry:
+            case Cordon():
+                self.nodes[entry.node] = NodePromise(
+                    sequence=sequence,
+                    verb=NodeVerb.CORDON,
+                    node=entry.node,
+                    node_uid=entry.node_uid,
+                    begins=sequence,
+                    at=commit.at,
+                    since=commit.at,
+                    reason=entry.reason,
+                    message=entry.message,
+                    pool=entry.pool,
+                )
+            case Removable():
+                if before is not None and before.sequence == entry.cordon:
+                    self.nodes[entry.node] = msgspec.structs.replace(
+                        before, sequence=sequence, verb=NodeVerb.REMOVABLE, at=commit.at, labelled=True
+                    )
+            case Uncordon():
+                self.nodes[entry.node] = NodePromise(
+                    sequence=sequence,
+                    verb=NodeVerb.UNCORDON,
+                    node=entry.node,
+                    node_uid=entry.node_uid,
+                    begins=before.begins if before is not None else sequence,
+                    at=commit.at,
+                    since=before.since if before is not None else commit.at,
+                    reason=entry.reason,
+                    message=entry.message,
+                    pool=before.pool if before is not None else "",
+                    labelled=entry.labelled or (before is not None and before.labelled),
+                    gang=entry.gang,
+                )
+            case NodeClose():
+                if before is not None and before.sequence == entry.entry:
+                    del self.nodes[entry.node]
 
     def _returned(self, commit: Commit, gang: GangKey) -> None:
         """A gang is bound: what plans nominate for it is its own now, and a plan of its own is consumed."""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from muster.decide.budgets import budgets_of
+from muster.decide.cordons import SYSTEM_OWNERS
 from muster.decide.neighbours import Asked, Labelled, asked_labels
 from muster.decide.reasons import Reason
 from muster.decide.roles import member_state, roles_of
@@ -124,6 +125,7 @@ def occupant_of(pod: Pod, node: NodeName, asked: Asked | None, *, promised: bool
         cards=pod.cards,
         leaving=pod.terminating,
         promised=promised,
+        system=pod.owner is not None and pod.owner.kind in SYSTEM_OWNERS,
         labels=pod.labels if asked is None else dict(asked.labels(pod)),
         host_ports=pod.shape.host_ports,
         pod_terms=() if asked is None else keeps_away(pod.shape.pod_terms),

@@ -14,7 +14,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from muster.decide.budgets import Budgets
-from muster.decide.commitments import Kind, LedgerView, OpenEntry
+from muster.decide.commitments import Kind, LedgerView, NodePromise, OpenEntry
+from muster.decide.cordons import withheld
 from muster.decide.gangs import (
     bare_gang,
     gang_of,
@@ -92,8 +93,11 @@ class Join:
             "storageclass": {},
         }
         self._nodes: Ordered[str, Node] = Ordered()
+        self._told: dict[NodeName, Node] = {}
+        """Nodes as STATE has them."""
+        self._node_promises: dict[NodeName, NodePromise] = {}
         self._plain: dict[NodeName, Node] = {}
-        """Nodes as STATE has them, without the volumes that are counted as theirs."""
+        """Nodes without the volumes that are counted as theirs; those with open entries are withheld."""
         self._using: dict[str, dict[str, Pod]] = {}
         """Pods that stand, by the keys of the claims they mount."""
         self._queues: Ordered[str, Queue] = Ordered()
@@ -166,10 +170,12 @@ class Join:
         self._unserved |= bool(self._terms.mounting)
         if value is None:
             self._nodes.drop(key)
+            self._told.pop(key, None)
             self._plain.pop(key, None)
         else:
-            self._plain[key] = value
-            self._nodes.put(key, with_offers(value, self._seen.supply))
+            self._told[key] = value
+            node = self._plain[key] = withheld(value, self._node_promises.get(key))
+            self._nodes.put(key, with_offers(node, self._seen.supply))
 
     def _follow_claims(self, key: str, before: Pod | None, after: Pod | None) -> None:
         """Who uses claims, and that what serves those that wait has to be found anew."""
@@ -331,6 +337,11 @@ class Join:
     def follow(self, view: LedgerView) -> None:
         """The LEDGER is now so."""
         self._pauses = pauses_of(view.memory)
+        before, self._node_promises = self._node_promises, view.nodes
+        if before is not view.nodes:
+            for name in before.keys() | view.nodes.keys():
+                if name in self._told and before.get(name) is not view.nodes.get(name):
+                    self._change_node(name, self._told[name])
         gangs, uids = self._promises.follow(view)
         self._unserved |= bool(uids and self._terms.mounting)
         self._dirty_gangs |= gangs

@@ -7,6 +7,8 @@ the message that carried it. Who may append what, and when, is the commit protoc
                  └────► undoing ──► close           placement failed, or the gang is released
     leader ──► plan ──► bind that consumes it       victims leave under the plan; its room is held for the gang meanwhile
                  └────► withdrawing ──► close       the victims that are still there are touched, and stay
+    leader ──► cordon ──► removable ──► node-close  an empty node is cordoned, may be removed, and is gone
+                 └───────────┴──► uncordon ──► node-close      it is given back
 """
 
 from typing import Any
@@ -99,6 +101,50 @@ class Withdrawing(msgspec.Struct, frozen=True, kw_only=True, tag="withdrawing"):
     freshness: str = ""
 
 
+class Cordon(msgspec.Struct, frozen=True, kw_only=True, tag="cordon"):
+    """The node is to be cordoned; from here on nothing is committed to it (rule G)."""
+
+    node: NodeName
+    node_uid: str
+    reason: str
+    message: str = ""
+    """For people: why it is not needed."""
+    pool: str = ""
+    decided_at: float = 0.0
+
+
+class Removable(msgspec.Struct, frozen=True, kw_only=True, tag="removable"):
+    """The node is cordoned, and the view showed it without pods at or past its cordon: it may be removed (rule G)."""
+
+    node: NodeName
+    cordon: Sequence
+    """Sequence of the cordon entry."""
+    freshness: str = ""
+    """Pod resourceVersion of the view that decided."""
+
+
+class Uncordon(msgspec.Struct, frozen=True, kw_only=True, tag="uncordon"):
+    """The node is given back. Nothing is committed to it until STATE shows that, and the removal grace has passed (rule G)."""
+
+    node: NodeName
+    node_uid: str
+    reason: str
+    message: str = ""
+    gang: GangKey = GangKey("")
+    """For whom it is given back, if for somebody."""
+    labelled: bool = False
+    """Whether it may have carried the removable label: then a removal may still be on its way."""
+
+
+class NodeClose(msgspec.Struct, frozen=True, kw_only=True, tag="node-close"):
+    """The node's open entry is done."""
+
+    node: NodeName
+    entry: Sequence
+    outcome: str
+    """``returned`` or ``removed``."""
+
+
 class Close(msgspec.Struct, frozen=True, kw_only=True, tag="close"):
     """The gang's open entry is done. Readers hold its slots until their pod view has reached `freshness` (rule B)."""
 
@@ -118,7 +164,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, tag="memory"):
     value: dict[str, Any]
 
 
-Entry = Leader | Bind | Undoing | Plan | Withdrawing | Close | Memory
+NodeEntry = Cordon | Removable | Uncordon | NodeClose
+Entry = Leader | Bind | Undoing | Plan | Withdrawing | Close | Memory | NodeEntry
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):

@@ -47,6 +47,15 @@ class Taint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     value: str = ""
 
 
+class Cordoned(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Our own cordon as the node's annotations tell it."""
+
+    owner: str
+    since: float = 0.0
+    """Unix seconds."""
+    reason: str = ""
+
+
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node: allocatable amounts (cpu in thousandths, memory in bytes), labels, taints, cards."""
 
@@ -74,3 +83,15 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whose annotations a plugin that obeys us reads (`GPU_SHARE` or `VGPU`); '' in every other mode."""
     card_warning: str = ""
     """What is doubtful about the node's cards, as a sentence for people."""
+    created: float = 0.0
+    """Unix seconds, 0 when nobody tells."""
+    cordoned: Cordoned | None = None
+    """Our own cordon; None beside `unschedulable` means that somebody else cordoned it."""
+    removable: bool = False
+    """Label ``muster.dev/removable``: whoever removes nodes may remove it."""
+    kept: tuple[str, ...] = ()
+    """Annotations that keep other autoscalers from removing it, sorted (``karpenter.sh/do-not-disrupt`` …)."""
+    kept_by_us: bool = False
+    """Whether we have set those."""
+    withheld: str = ""
+    """Filled in by the snapshot: why nothing may be placed here whatever a pod tolerates, '' when it may."""

@@ -136,6 +136,50 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A job is late when it ran so many times its expected duration; then it is preemptible for what it blocks."""
 
 
+class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Nodes that are emptied and given back by rules of their own."""
+
+    labels: dict[str, str] = {}
+    """Nodes with all of these labels; the first pool that matches counts."""
+    floor: Count = 0
+    """Nodes that stay open whatever is idle."""
+    spare_cards: Count = 0
+    """Free cards that stay open beside those that the forecast asks for."""
+    most_cordoned: Percent = 100
+    """Of its nodes, at once."""
+    window: Seconds | None = None
+    """Seconds; None takes that of `idle`."""
+
+
+class Idle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """When nodes with cards count as idle, and how far cordons may go. Seconds."""
+
+    window: Seconds = 600.0
+    """A node that was empty (DaemonSet and mirror pods apart) for so long is idle."""
+    min_up: Seconds = 900.0
+    """Not cordoned so soon after it joined, or was given back."""
+    min_down: Seconds = 600.0
+    """Not given back so soon after its cordon, unless a job asks for it."""
+    removal_grace: Seconds = 60.0
+    """A removal that was decided before the node was given back has arrived by then."""
+    per_hour: Count = 0
+    """Cordons within an hour; 0: no limit."""
+    lead: Seconds = 600.0
+    """The forecast looks so far ahead: about what a new node takes to join."""
+    quantile: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.9
+    """Of how much demand has risen within `lead` in the past day: so many cards stay open."""
+    billing_period: Seconds = 0.0
+    """Nodes are billed in periods of this length from when they joined: they are cordoned near the end of one; 0: at any time."""
+    billing_margin: Seconds = 300.0
+    """How near."""
+    keep_nodes: bool = False
+    """Whether nodes that reservations, plans or the forecast need are marked so that other autoscalers leave them alone."""
+    keep_pods: bool = False
+    """Whether pods of gangs are marked so at their start (cluster-autoscaler.kubernetes.io/safe-to-evict)."""
+    pools: dict[str, Pool] = {}
+    """By name; nodes that no pool matches are one pool without a name."""
+
+
 class QueueRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What may enter a queue, and how much its jobs may wish for. Empty tuples mean: any."""
 
@@ -166,6 +210,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     preemption: Preemption = Preemption()
     fairness: Fairness = Fairness()
     waiting: Waiting = Waiting()
+    idle: Idle = Idle()
     queues: dict[str, QueueRules] = {}
     """By queue name; '*' stands for every queue not named."""
     topology_levels: tuple[str, ...] = tuple(LEVEL_KEYS)

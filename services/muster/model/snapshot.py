@@ -27,6 +27,8 @@ class Occupant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     leaving: bool = False
     promised: bool = False
     """A foreign nomination: no pod there yet."""
+    system: bool = False
+    """A DaemonSet's or mirror pod: it comes with the node and goes with it."""
     labels: dict[str, str] = {}
     host_ports: tuple[tuple[str, int, str], ...] = ()
     pod_terms: tuple[PodTerm, ...] = ()

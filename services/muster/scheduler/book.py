@@ -8,7 +8,7 @@ An append whose outcome is unknown is settled by reading: either our commit stan
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol
 
 import msgspec
@@ -117,8 +117,8 @@ class Book:
             self._starts[sequence] = start
             if not self._marks or commit.at >= self._marks[-1][0] + MARK_SECONDS:
                 self._marks.append((commit.at, start))
-        if len(self._starts) > 2 * len(view.open) + 100:
-            self._starts = {entry.begins: self._starts[entry.begins] for entry in view.open.values()}
+        if len(self._starts) > 2 * (len(view.open) + len(view.nodes)) + 100:
+            self._starts = {begins: self._starts[begins] for begins in _beginnings(view)}
         if self._leader and self.view.leader > self._leader:
             self.deposed.set()
 
@@ -216,7 +216,7 @@ class Book:
             Deposed: a newer leader has taken over.
         """
         old = [sequence for moment, sequence in self._marks if moment < older_than]
-        before = min([*old[-1:], *(self._starts[entry.begins] for entry in self.view.open.values())], default=0)
+        before = min([*old[-1:], *(self._starts[begins] for begins in _beginnings(self.view))], default=0)
         if not old or before <= self._trimmed:
             return None
         again = tuple(
@@ -273,3 +273,9 @@ class Book:
             except StreamConflictError as error:
                 await self.lose()
                 raise Deposed from error
+
+
+def _beginnings(view: LedgerView) -> Iterator[Sequence]:
+    """The first sequence that each open entry needs."""
+    yield from (entry.begins for entry in view.open.values())
+    yield from (promise.begins for promise in view.nodes.values())

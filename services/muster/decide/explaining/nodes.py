@@ -18,6 +18,7 @@ SAID = {
     "taints": "have a taint that is not tolerated",
     "unschedulable": "are cordoned",
     "not ready": "are not ready",
+    "withheld": "were idle and are cordoned by Muster, which gives them back for jobs that fit there",
     "card kind": "have no such cards",
 }
 

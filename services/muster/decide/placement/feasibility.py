@@ -57,6 +57,7 @@ def admission(fleet: Fleet, shape: Shape) -> Admission:
             "taints": _tolerated(fleet, shape.tolerations),
             "unschedulable": _schedulable(fleet, shape.tolerations),
             "not ready": fleet.ready,
+            "withheld": ~fleet.withheld,
             "card kind": _card_kind(fleet, shape),
         }
         rows = np.logical_and.reduce(list(passes.values())) if fleet.size else np.zeros(0, dtype=np.bool_)

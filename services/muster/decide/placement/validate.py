@@ -132,6 +132,8 @@ def _refuses(node: Node, shape: Shape) -> list[str]:
     problems = []
     if not node.ready or node.terminating:
         problems.append("the node is not ready")
+    if node.withheld:
+        problems.append(f"the node {node.withheld}")
     if shape.node_selector and any(node.labels.get(key) != value for key, value in shape.node_selector):
         problems.append("nodeSelector does not match")
     if shape.required_nodes and not _one_holds(node, shape.required_nodes):

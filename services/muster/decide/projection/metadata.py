@@ -8,6 +8,17 @@ from muster.model.pods import Owner, Requirement, TopologyWish
 from muster.model.quantity import whole_number
 
 FENCE = "muster.dev/fence"
+CORDON_OWNER = "muster.dev/cordoned-by"
+CORDON_SINCE = "muster.dev/cordoned-since"
+CORDON_REASON = "muster.dev/cordoned-because"
+REMOVABLE = "muster.dev/removable"
+"""Label of nodes that may be removed."""
+SCALE_DOWN_DISABLED = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
+NODE_HOLDS = (SCALE_DOWN_DISABLED, DO_NOT_DISRUPT)
+"""Annotations by which other autoscalers leave a node alone."""
+KEPT_BY = "muster.dev/kept-by"
+"""Who set those."""
 OWN_PREFIXES = ("muster.dev/", "volcano.sh/", "scheduling.volcano.sh/", "scheduling.k8s.io/", "batch.volcano.sh/")
 TOPOLOGY_REQUIRED = "muster.dev/topology-required"
 TOPOLOGY_PREFERRED = "muster.dev/topology-preferred"

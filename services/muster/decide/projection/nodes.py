@@ -21,9 +21,18 @@ from muster.decide.cards import (
     canonical,
     node_memory_doubt,
 )
-from muster.decide.projection.metadata import FENCE, seconds
+from muster.decide.projection.metadata import (
+    CORDON_OWNER,
+    CORDON_REASON,
+    CORDON_SINCE,
+    FENCE,
+    KEPT_BY,
+    NODE_HOLDS,
+    REMOVABLE,
+    seconds,
+)
 from muster.decide.projection.requests import DEFAULT_CARD
-from muster.model.nodes import GPU_SHARE, VGPU, Card, CardMode, Node, Taint
+from muster.model.nodes import GPU_SHARE, VGPU, Card, CardMode, Cordoned, Node, Taint
 from muster.model.quantity import to_bytes, to_milli_cpu, to_units, whole_number
 from muster.model.units import Bytes, CardIndex, MiB, MilliCpu, NodeName
 
@@ -99,7 +108,20 @@ def project_node(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,))
         terminating=bool(seconds(metadata.deletion_timestamp)),
         card_plugin=plugin,
         card_warning=card_warning(named_capacity, mode=mode, cards=capacity),
+        created=seconds(metadata.creation_timestamp),
+        cordoned=_cordoned(annotations),
+        removable=labels.get(REMOVABLE) == "true",
+        kept=tuple(name for name in sorted(NODE_HOLDS) if annotations.get(name) == "true"),
+        kept_by_us=KEPT_BY in annotations,
     )
+
+
+def _cordoned(annotations: Mapping[str, str]) -> Cordoned | None:
+    owner = annotations.get(CORDON_OWNER, "")
+    if not owner:
+        return None
+    since = float(whole_number(annotations.get(CORDON_SINCE)))
+    return Cordoned(owner=owner, since=since, reason=annotations.get(CORDON_REASON, ""))
 
 
 def card_mode(
