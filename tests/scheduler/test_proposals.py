@@ -133,8 +133,9 @@ class Stage:
             freshness=str(self.version),
             ready=ready,
         )
-        entry = await proposals.judge(asked, at)
-        if entry is not None:
+        entries = await proposals.judge(asked, at)
+        if entries:
+            (entry,) = entries
             return entry
         return await asked.reply
 

@@ -55,6 +55,9 @@ NAMES: dict[type[msgspec.Struct], str] = {
     operating.PolicyReply: "policy-reply",
     proposals.PlanProposal: "plan-proposal",
     proposals.WithdrawProposal: "withdraw-proposal",
+    proposals.CordonProposal: "cordon-proposal",
+    proposals.UncordonProposal: "uncordon-proposal",
+    proposals.RememberProposal: "remember-proposal",
     proposals.ProposalReply: "proposal-reply",
 }
 """Every public message and its name; the schemas are generated from this table."""

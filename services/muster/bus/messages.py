@@ -154,6 +154,7 @@ DecisionVerb = Literal[
     "move",
     "cordon",
     "uncordon",
+    "demand",
     "refused",
     "undo",
     "close",

@@ -122,6 +122,9 @@ CHANNELS: tuple[Channel, ...] = (
     Channel(name="policy", address="muster.api.{tenant}.policy", message=operating.PolicyRequest, reply=operating.PolicyReply, sent_by="tenant"),
     Channel(name="propose-plan", address="muster.propose.preempt", message=proposals.PlanProposal, reply=proposals.ProposalReply, sent_by="preemptor"),
     Channel(name="propose-withdraw", address="muster.propose.withdraw", message=proposals.WithdrawProposal, reply=proposals.ProposalReply, sent_by="preemptor"),
+    Channel(name="propose-cordon", address="muster.propose.cordon", message=proposals.CordonProposal, reply=proposals.ProposalReply, sent_by="autoscaler"),
+    Channel(name="propose-uncordon", address="muster.propose.uncordon", message=proposals.UncordonProposal, reply=proposals.ProposalReply, sent_by="autoscaler"),
+    Channel(name="propose-remember", address="muster.propose.remember", message=proposals.RememberProposal, reply=proposals.ProposalReply, sent_by="autoscaler"),
 )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from muster.runtime import ServiceConfig, ServiceContext, run_service
 from muster.runtime.config import LEASE_VARIABLES, VARIABLES, ConfigError
 from muster.runtime.policy_file import PolicyError
 
-NAMES = ("watcher", "controller", "scheduler", "preemptor", "reservation")
+NAMES = ("watcher", "controller", "scheduler", "preemptor", "autoscaler", "reservation")
 
 EPILOG = f"""example:
   MUSTER_NATS_URL=nats://127.0.0.1:4222 MUSTER_KUBECONFIG=./kubeconfig muster service scheduler

@@ -29,7 +29,7 @@ from muster.kube.writer import Writer
 from muster.runtime import ServiceConfig
 from muster.runtime.processes import end, spawn
 
-SERVICES = ("watcher", "controller", "scheduler", "preemptor")
+SERVICES = ("watcher", "controller", "scheduler", "preemptor", "autoscaler")
 READY_SECONDS = 60.0
 PAUSE_SHORTEST = 0.2
 PAUSE_LONGEST = 10.0

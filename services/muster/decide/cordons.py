@@ -8,7 +8,7 @@ While a node has an open entry nothing is committed to it: the snapshot withhold
 an entry (the LEDGER was lost) is withheld too, and given back: nobody knows any more what was promised about it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -20,6 +20,7 @@ from muster.model.units import NodeName, Sequence
 
 OWNER = "muster"
 """Who cordoned a node, by its annotation."""
+UNSCHEDULABLE_TAINT = "node.kubernetes.io/unschedulable"
 SYSTEM_OWNERS = frozenset({"DaemonSet", "Node"})
 """Owners of pods that come with a node and go with it."""
 
@@ -49,8 +50,14 @@ def withheld(node: Node, promise: NodePromise | None) -> Node:
 
 
 def given_back(node: Node) -> Node:
-    """The node as it will be once it is given back; for looking at what would fit then."""
-    return msgspec.structs.replace(node, withheld="", unschedulable=node.unschedulable and node.cordoned is None)
+    """The node as it will be once it is given back; for looking at what would fit then.
+
+    The taint of a cordon goes with it: Kubernetes adds and removes that by itself.
+    """
+    if node.cordoned is None:
+        return msgspec.structs.replace(node, withheld="")
+    taints = tuple(taint for taint in node.taints if taint.key != UNSCHEDULABLE_TAINT)
+    return msgspec.structs.replace(node, withheld="", unschedulable=False, taints=taints)
 
 
 def written(promise: NodePromise, node: Node) -> bool:
@@ -66,20 +73,27 @@ class Surrounds(msgspec.Struct, frozen=True, kw_only=True):
     """What the committer sees around the nodes with open entries."""
 
     nodes: Mapping[NodeName, Node]
+    marked: Collection[NodeName]
+    """Those that carry a mark of ours."""
     standing: Mapping[NodeName, tuple[Pod, ...]]
     """Pods that hold room on them."""
     named: frozenset[NodeName]
     """Nodes that open entries of gangs name."""
     complete: str
     """Every pod event up to this resourceVersion is in the view; '' while nothing is promised."""
+    versions: Mapping[Sequence, str]
+    """The first resourceVersion of each node that showed its cordon."""
     rested: Mapping[Sequence, float]
-    """For how many seconds STATE has shown the write of each entry."""
+    """For how many seconds STATE has shown the write of each cordon and uncordon."""
     now: float
     """Unix seconds."""
     acts: bool = True
     """Whether the policy lets nodes be cordoned; where it does not, all are given back."""
     paused: bool = False
     """No node becomes removable meanwhile."""
+    settle: float = 0.0
+    """Seconds that a cordon has to be seen before the node may be removed. A courtesy: nothing keeps a scheduler that has not
+    heard of the cordon from binding to the node, so it is given time to hear."""
     grace: float = 60.0
     """Seconds that a removal which was decided before the node was given back may take."""
     deadline: float = 60.0
@@ -98,8 +112,9 @@ def settle_nodes(promises: Mapping[NodeName, NodePromise], around: Surrounds) ->
                 yield NodeClose(node=name, entry=promise.sequence, outcome="returned")
         elif entry := _follows(promise, node, around):
             yield entry
-    for name, node in around.nodes.items():
-        if name not in promises and marked(node) and not node.terminating:
+    for name in sorted(around.marked):
+        node = around.nodes.get(name)
+        if name not in promises and node is not None and marked(node) and not node.terminating:
             yield Uncordon(
                 node=name,
                 node_uid=node.uid,
@@ -116,7 +131,10 @@ def _follows(promise: NodePromise, node: Node, around: Surrounds) -> NodeEntry |
     if promise.verb is not NodeVerb.CORDON or around.paused or not written(promise, node):
         return None
     # Its pods have to be known at or past the version that shows the cordon: who came before it is seen then.
-    if not around.complete or not reached(around.complete, node.resource_version):
+    if around.rested.get(promise.sequence, 0.0) < around.settle:
+        return None
+    shown = around.versions.get(promise.sequence, node.resource_version)
+    if not around.complete or not reached(around.complete, shown):
         return None
     return Removable(node=node.name, cordon=promise.sequence, freshness=around.complete)
 

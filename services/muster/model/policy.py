@@ -160,6 +160,8 @@ class Idle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Not cordoned so soon after it joined, or was given back."""
     min_down: Seconds = 600.0
     """Not given back so soon after its cordon, unless a job asks for it."""
+    settle: Seconds = 10.0
+    """A cordoned node becomes removable so long after its cordon was seen: other schedulers have heard of it by then."""
     removal_grace: Seconds = 60.0
     """A removal that was decided before the node was given back has arrived by then."""
     per_hour: Count = 0

@@ -1,8 +1,6 @@
 """The core's word, in a thread: what to propose, and whether an open plan is still right."""
 
-import asyncio
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from muster.decide.basis import Basis
 from muster.decide.commitments import OpenEntry
@@ -10,8 +8,7 @@ from muster.decide.memory import CoreMemory
 from muster.decide.preemption import Proposal, propose, unsound
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-
-T = TypeVar("T")
+from muster.runtime.tasks import in_thread
 
 
 class Outlook(NamedTuple):
@@ -33,19 +30,9 @@ class Core:
     async def propose(self, outlook: Outlook) -> Proposal:
         """The next plan, or none."""
         snapshot, memory, now, policy, basis = outlook
-        return await _in_thread(lambda: propose(snapshot, memory, now, policy, basis=basis))
+        return await in_thread(lambda: propose(snapshot, memory, now, policy, basis=basis))
 
     async def unsound(self, outlook: Outlook, entry: OpenEntry) -> str:
         """Why an open plan is not right any more, as a sentence; '' while it is."""
         snapshot, memory, now, policy, basis = outlook
-        return await _in_thread(lambda: unsound(snapshot, memory, now, policy, entry, basis=basis))
-
-
-async def _in_thread(work: Callable[[], T]) -> T:
-    """A cancellation waits for the thread: what it reads may be changed as soon as nobody waits for it any more."""
-    thread = asyncio.create_task(asyncio.to_thread(work))
-    try:
-        return await asyncio.shield(thread)
-    except asyncio.CancelledError:
-        await asyncio.wait({thread})
-        raise
+        return await in_thread(lambda: unsound(snapshot, memory, now, policy, entry, basis=basis))

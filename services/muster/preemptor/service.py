@@ -7,16 +7,12 @@ LEDGER ─► copy ──┼─► Term (while the Lease is held) ─► muster.
 
 import asyncio
 import time
-from collections import deque
 
 from muster.bus import subjects
 from muster.bus.client import Bus
 from muster.bus.client import connect as connect_bus
 from muster.bus.errors import BusError
-from muster.bus.ledger import Ledger
-from muster.bus.messages import Decision
 from muster.bus.proposals import PlanProposal, ProposalReply, WithdrawProposal
-from muster.bus.state import StateReader
 from muster.fenced.executor import Executor
 from muster.fenced.pods import ApiPods
 from muster.kube.config import Kube
@@ -34,16 +30,14 @@ from muster.preemptor.unmarking import Unmarking
 from muster.preemptor.working import Term
 from muster.runtime.service import ServiceContext
 from muster.runtime.tasks import run_together
-from muster.view.ledger import LedgerCopy
+from muster.view.audit_log import AuditLog
+from muster.view.following import Following
 from muster.view.wake import Wake
 from muster.view.world import World
 
 NAME = "preemptor"
-STALE_SECONDS = 5.0
-"""STATE without a word of its watcher for so long: nothing is proposed or evicted on it."""
 ANSWER_SECONDS = 25.0
 """How long an answer of the leader is waited for: it judges in its rounds."""
-MOST_UNSAID = 100
 AGAIN_SECONDS = 1.0
 
 
@@ -60,33 +54,20 @@ class Preemptor:
         self._warn_wake = Wake()
         self._plan_wake = Wake()
         self._world = World(on_pod=self._pod_changed)
-        self._state = StateReader(bus)
-        self._reader = Ledger(bus)
-        self._ledger = LedgerCopy()
+        self._following = Following(bus, world=self._world, wake=self._wake)
+        self._ledger = self._following.ledger
+        self._audit = AuditLog(bus, context.log)
         self._writer = Writer(kube, component=f"muster-{NAME}", instance=context.config.identity)
         self._telling = Telling(writer=self._writer, world=self._world, wall=time.time, log=context.log)
         self._unmarking = Unmarking(writer=self._writer, world=self._world, telling=self._telling, log=context.log)
-        self._unsaid: deque[Decision] = deque(maxlen=MOST_UNSAID)
-        self._something = asyncio.Event()
         context.policies.follow(lambda _: self._wake())
-
-    @property
-    def ready(self) -> bool:
-        """Rule 1, the watcher was heard of lately, and the LEDGER is read."""
-        return self._state.ready and self._state.clock_age() < STALE_SECONDS and self._reader.ready
-
-    @property
-    def pod_freshness(self) -> str:
-        """Every pod event up to this resourceVersion has been applied."""
-        return self._state.freshness.get("pod", "")
 
     async def run(self) -> None:
         """Run until cancelled."""
         try:
             await run_together(
-                self._follow_state(),
-                self._follow_ledger(),
-                self._publish(),
+                self._following.run(),
+                self._audit.run(),
                 self._report_health(),
                 self._work_again_and_again(),
             )
@@ -98,30 +79,6 @@ class Preemptor:
     def _wake(self) -> None:
         self._warn_wake()
         self._plan_wake()
-
-    async def _follow_state(self) -> None:
-        async for batch in self._state.batches():
-            if batch.reset:
-                self._world.clear()
-            changed = bool(batch.reset)
-            for change in batch.changes:
-                self._world.apply(change)
-                changed = changed or change.kind not in {"clock", "epoch"}
-            self._ledger.saw_pods(self.pod_freshness)
-            # What a plan's victims are is known with the freshness that a clock brings.
-            if changed or self._ledger.view.open or self._ledger.view.lingering:
-                self._wake()
-
-    async def _follow_ledger(self) -> None:
-        async for batch in self._reader.batches():
-            if batch.reset:
-                self._ledger.reset()
-            if batch.commits:
-                self._ledger.apply(batch.commits)
-            if self._reader.ready:
-                self._ledger.passed(self._reader.sequence)
-            if batch.commits or batch.reset:
-                self._wake()
 
     def _pod_changed(self, _before: Pod | None, after: Pod | None) -> None:
         if after is not None:
@@ -142,7 +99,7 @@ class Preemptor:
                 await asyncio.sleep(AGAIN_SECONDS)
 
     async def _work(self) -> None:
-        while not self.ready:
+        while not self._following.ready:
             await asyncio.sleep(0.05)
         self._unmarking.begin()
         self._log.info("works", open_plans=len(self._ledger.view.plans()))
@@ -162,7 +119,7 @@ class Preemptor:
         proposer = Proposer(
             core=(core := Core()),
             ask=self._propose,
-            say=self._say,
+            say=self._audit.say,
             named=self._world.job_of,
             metrics=self._metrics,
             wake=self._plan_wake,
@@ -173,7 +130,7 @@ class Preemptor:
         await Term(
             world=self._world,
             ledger=self._ledger,
-            state=self,
+            state=self._following,
             core=core,
             evictor=evictor,
             proposer=proposer,
@@ -198,31 +155,9 @@ class Preemptor:
 
     # --- talking -----------------------------------------------------------------------------------------------------
 
-    def _say(self, decision: Decision) -> None:
-        self._unsaid.append(decision)
-        self._something.set()
-
-    async def _publish(self) -> None:
-        while True:
-            await self._something.wait()
-            while self._unsaid:
-                decision = self._unsaid[0]
-                try:
-                    subject = subjects.decision_subject(decision.verb, decision.gang)
-                    await self._bus.publish(subject, decision, about=decision.gang)
-                except BusError as error:
-                    self._log.warning("decision not published yet", error=str(error))
-                    await asyncio.sleep(1.0)
-                    continue
-                if self._unsaid and self._unsaid[0] is decision:
-                    self._unsaid.popleft()
-            self._something.clear()
-
     async def _report_health(self) -> None:
         while True:
-            self._context.ready.set("nats", self._bus.connected)
-            self._context.ready.set("state", self._state.ready and self._state.clock_age() < STALE_SECONDS)
-            self._context.ready.set("ledger", self._reader.ready)
+            self._following.report(self._context.ready)
             await asyncio.sleep(0.25)
 
 

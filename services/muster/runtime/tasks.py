@@ -6,10 +6,12 @@ that must stop waits inside such a call itself: it waits here.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from typing import Any
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 AGAIN_SECONDS = 0.5
+
+T = TypeVar("T")
 
 
 async def end_all(tasks: Iterable["asyncio.Task[Any]"]) -> None:
@@ -30,3 +32,13 @@ async def run_together(*works: Coroutine[Any, Any, None]) -> None:
         await end_all(tasks)
     for task in done:
         task.result()
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Run off the event loop. A cancellation waits for the thread: what it reads may be changed as soon as nobody waits for it."""
+    thread = asyncio.create_task(asyncio.to_thread(work))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        await asyncio.wait({thread})
+        raise

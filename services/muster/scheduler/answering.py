@@ -2,7 +2,7 @@
 
 muster.api.<tenant>.{explain,gangs,nodes,queues}   answered from the last snapshot
 muster.api.<tenant>.{pause,resume,pauses,policy}   for operators, see `operating`
-muster.propose.{preempt,withdraw}                  answered by a round of the leadership
+muster.propose.{preempt,withdraw,cordon,…}         answered by a round of the leadership
 """
 
 import contextlib
@@ -15,14 +15,20 @@ from muster.bus import subjects
 from muster.bus.client import Bus, Question, Served
 from muster.bus.errors import RequestRefusedError
 from muster.bus.operating import PauseRequest, PausesRequest, PolicyRequest, ResumeRequest
-from muster.bus.proposals import PlanProposal, WithdrawProposal
+from muster.bus.proposals import (
+    CordonProposal,
+    PlanProposal,
+    RememberProposal,
+    UncordonProposal,
+    WithdrawProposal,
+)
 from muster.bus.queries import ExplainRequest, GangsRequest, NodesRequest, QueuesRequest
 from muster.scheduler.operating import Operating
 from muster.scheduler.proposals import Proposals
 from muster.scheduler.queries import Queries, UnknownJobError
 
 Q = TypeVar("Q", bound=msgspec.Struct)
-P = TypeVar("P", PlanProposal, WithdrawProposal)
+P = TypeVar("P", PlanProposal, WithdrawProposal, CordonProposal, UncordonProposal, RememberProposal)
 
 
 @contextlib.asynccontextmanager
@@ -39,6 +45,9 @@ async def answering(bus: Bus, queries: Queries, proposals: Proposals, operating:
         await bus.serve(subjects.api_filter("policy"), PolicyRequest, operating.policy),
         await _serve_proposals(bus, "preempt", PlanProposal, proposals),
         await _serve_proposals(bus, "withdraw", WithdrawProposal, proposals),
+        await _serve_proposals(bus, "cordon", CordonProposal, proposals),
+        await _serve_proposals(bus, "uncordon", UncordonProposal, proposals),
+        await _serve_proposals(bus, "remember", RememberProposal, proposals),
     ]
     try:
         yield

@@ -1,16 +1,28 @@
-"""Committed entries as messages of the audit log (DECISIONS), each about one gang.
+"""Committed entries as messages of the audit log (DECISIONS), each about one gang or one node.
 
 bind, undo, close    the gang's own start, and its end
 plan                 nominate: the gang that gets room; preempt: each gang that pods leave; move: each that is placed again
 withdrawing          undo, of the gang that was to get room
+cordon, removable, uncordon, node-close    the node's own
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from muster.bus.messages import Decision
+from muster.bus.messages import Decision, DecisionVerb
 from muster.decide.reasons import count, known_name
-from muster.model.ledger import Bind, Close, Entry, Plan, Undoing, Withdrawing
+from muster.model.ledger import (
+    Bind,
+    Close,
+    Cordon,
+    Entry,
+    NodeClose,
+    Plan,
+    Removable,
+    Uncordon,
+    Undoing,
+    Withdrawing,
+)
 from muster.model.units import GangKey, Sequence
 
 
@@ -56,8 +68,23 @@ def decisions_of(
                 sequence=sequence,
                 at=at,
             )
+        case Cordon():
+            yield _of_node("cordon", entry.node, entry.reason, entry.message, sequence=sequence, epoch=epoch, at=at)
+        case Removable():
+            why = "it is cordoned, and nothing stands on it: it may be removed"
+            yield _of_node("cordon", entry.node, "REMOVABLE", why, sequence=sequence, epoch=epoch, at=at)
+        case Uncordon():
+            yield _of_node("uncordon", entry.node, entry.reason, entry.message, sequence=sequence, epoch=epoch, at=at)
+        case NodeClose():
+            yield _of_node("close", entry.node, entry.outcome, "", sequence=sequence, epoch=epoch, at=at)
         case _:
             return
+
+
+def _of_node(
+    verb: DecisionVerb, node: str, code: str, message: str, *, sequence: Sequence, epoch: Sequence, at: float
+) -> Decision:
+    return Decision(verb=verb, node=node, code=code, message=message, epoch=epoch, sequence=sequence, at=at)
 
 
 def _of_plan(plan: Plan, room_for: str, *, sequence: Sequence, epoch: Sequence, at: float) -> Iterator[Decision]:

@@ -81,16 +81,17 @@ class Journal:
             for decision in decisions_of(entry, sequence=sequence, epoch=epoch, at=now, named=self._named):
                 self._log.info(
                     decision.verb,
-                    gang=decision.gang,
+                    **({"node": decision.node} if decision.node else {"gang": decision.gang}),
                     code=decision.code,
                     what=decision.message,
                     epoch=epoch,
                     sequence=sequence,
                 )
-                self._remember(GangKey(decision.gang), now, _told(decision), decision.code)
-                # To whoever reads, this makes the reason told before void: should the gang wait again, it is told anew.
-                self._said.pop(GangKey(decision.gang), None)
-                self._say(f"{sequence}.{number} {decision.verb} {decision.gang}", decision)
+                if decision.gang:
+                    self._remember(GangKey(decision.gang), now, _told(decision), decision.code)
+                    # To whoever reads, this makes the reason told before void: should the gang wait again, it is told anew.
+                    self._said.pop(GangKey(decision.gang), None)
+                self._say(f"{sequence}.{number} {decision.verb} {decision.gang or decision.node}", decision)
 
     def refused(self, gang: GangKey, code: str, message: str, numbers: dict[str, int | float | str]) -> None:
         """A proposal was not committed: say so, in the audit log and one log line."""

@@ -30,6 +30,7 @@ from muster.scheduler.carrying import Carrying
 from muster.scheduler.committing import Committing, Upset, within_one_commit
 from muster.scheduler.deadlines import ActiveTime, Since
 from muster.scheduler.judging import Standpoint
+from muster.scheduler.nodes import NodeCommitments
 from muster.scheduler.proposals import Proposals
 from muster.scheduler.releases import Releases
 from muster.scheduler.reporting import Reporter
@@ -96,6 +97,7 @@ class Leadership:
         self._keeping = Keeping(world=world, policy=policy)
         self._releases = Releases(world=world, timeouts=policy.timeouts)
         self._withdrawals = Withdrawals(world=world, timeouts=policy.timeouts)
+        self._nodes = NodeCommitments(world=world)
         self._tidied = self._clock()
         self._committing = Committing(
             world=world, book=book, reporter=reporter, timeouts=policy.timeouts, clock=self._clock, wall=wall
@@ -188,7 +190,7 @@ class Leadership:
 
     async def _round(self) -> None:
         self._book.saw_pods(self._state.pod_freshness)
-        if not await self._commit_now(self._settle().entries):
+        if not await self._commit_now((*self._settle().entries, *self._settle_nodes())):
             return
         if self._state.ready and not await self._tend_plans():
             return
@@ -233,6 +235,16 @@ class Leadership:
             failed={**self._actions.refused, **self._carrying.without_volume()},
         )
 
+    def _settle_nodes(self) -> tuple[Entry, ...]:
+        """What follows from open entries of nodes, and from marks of ours that no entry tells of."""
+        return self._nodes.due(
+            self._book.view,
+            policy=self._policy,
+            complete=self._state.pod_freshness,
+            now=self._active.seconds,
+            wall=self._wall(),
+        )
+
     async def _tend_plans(self) -> bool:
         """Take back plans that lead nowhere, and answer what was proposed; False: the view has moved on."""
         if self._book.view.plans():
@@ -265,9 +277,9 @@ class Leadership:
                     freshness=self._freshness(),
                     ready=self._state.ready,
                 )
-                entry = await proposals.judge(asked, at)
-                if entry is not None:
-                    sequence = await self._committing.commit((entry,), self._committing.memory, expected=view.sequence)
+                entries = await proposals.judge(asked, at)
+                if entries:
+                    sequence = await self._committing.commit(entries, self._committing.memory, expected=view.sequence)
                     asked.committed(sequence)
         if proposals.waiting:
             self._wake()

@@ -1,4 +1,4 @@
-"""Proposals of the preemptor: they wait for the leader's next round, which judges them on its own view and commits or refuses.
+"""Proposals of the preemptor and the autoscaler: they wait for the leader's next round, which judges them on its own view and commits or refuses.
 
     muster.propose.preempt  ─► queue ─► round: view, snapshot ─► here: what the LEDGER and STATE forbid
                                                              ─► off the event loop: what the core forbids ─► plan entry
@@ -20,12 +20,14 @@ from muster.bus.proposals import PlanProposal, ProposalReply, WithdrawProposal
 from muster.decide.commitments import Kind, LedgerView
 from muster.decide.pauses import paused, sentence
 from muster.model.gangs import MemberState
-from muster.model.ledger import Nominated, Plan, Victim, Withdrawing
+from muster.model.ledger import Entry, Nominated, Plan, Victim, Withdrawing
 from muster.model.policy import Mode
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, QueueName, Sequence, split_key
+from muster.model.units import GangKey, NodeName, QueueName, Sequence, split_key
 from muster.scheduler.committing import completed
 from muster.scheduler.judging import Standpoint
+from muster.scheduler.nodes import NodeProposal, Verdict
+from muster.scheduler.nodes import judge as judge_nodes
 from muster.scheduler.reporting import Reporter
 from muster.view.world import World
 
@@ -37,7 +39,7 @@ AT_ONCE = 2
 
 Refusal = Callable[[Standpoint, Plan], Awaitable[str]]
 """Why the core holds a plan for unsound on this view; '' when it is sound. Runs off the event loop."""
-Proposal = PlanProposal | WithdrawProposal
+Proposal = PlanProposal | WithdrawProposal | NodeProposal
 
 
 class Refused(Exception):  # noqa: N818  (an answer, not an error)
@@ -54,6 +56,8 @@ class Asked:
 
     def __init__(self, proposal: Proposal) -> None:
         self.proposal = proposal
+        self.left_out: dict[NodeName, str] = {}
+        """Nodes that are not taken, of several."""
         self.reply: asyncio.Future[ProposalReply] = asyncio.get_running_loop().create_future()
 
     def answer(self, reply: ProposalReply) -> None:
@@ -70,7 +74,7 @@ class Asked:
         if sequence is None:
             self.refuse("stale", "the LEDGER moved on while this was judged; propose again")
         else:
-            self.answer(ProposalReply(committed=True, sequence=sequence))
+            self.answer(ProposalReply(committed=True, sequence=sequence, refused=self.left_out))
 
     def __enter__(self) -> Self:
         return self
@@ -130,21 +134,36 @@ class Proposals:
 
     # --- judging -----------------------------------------------------------------------------------------------------
 
-    async def judge(self, asked: Asked, at: Standpoint) -> Plan | Withdrawing | None:
-        """The entry to append with the sequence of the standpoint's view; None: it was refused, and is answered."""
+    async def judge(self, asked: Asked, at: Standpoint) -> tuple[Entry, ...]:
+        """The entries to append with the sequence of the standpoint's view; (): it was refused, and is answered."""
         proposal = asked.proposal
-        gang = proposal.gang if isinstance(proposal, WithdrawProposal) else proposal.plan.gang
         try:
             if isinstance(proposal, WithdrawProposal):
-                return self._withdrawing(asked, proposal, at)
-            return await self._plan(proposal, at)
+                withdrawing = self._withdrawing(asked, proposal, at)
+                return () if withdrawing is None else (withdrawing,)
+            if isinstance(proposal, PlanProposal):
+                return (await self._plan(proposal, at),)
+            return await self._nodes(asked, proposal, at)
         except Refused as refused:
             asked.refuse(refused.code, refused.message)
-            self._reporter.refused(GangKey(gang), refused.code, refused.message, _numbers(proposal))
+            if isinstance(proposal, PlanProposal | WithdrawProposal):
+                gang = proposal.gang if isinstance(proposal, WithdrawProposal) else proposal.plan.gang
+                self._reporter.refused(GangKey(gang), refused.code, refused.message, _numbers(proposal))
         except Exception as error:  # noqa: BLE001  (whatever the core did: the leadership goes on without it)
             asked.refuse("unsound", f"judging it failed: {type(error).__name__}")
             self._reporter.failed("judge", error)
-        return None
+        return ()
+
+    async def _nodes(self, asked: Asked, proposal: NodeProposal, at: Standpoint) -> tuple[Entry, ...]:
+        if not at.ready:
+            raise Refused("stale", "the leader's view of the cluster is not current")
+        verdict: Verdict = await judge_nodes(proposal, at.view, at.snapshot, at.memory, policy=at.policy, now=at.now)
+        if not verdict.entries:
+            asked.answer(
+                ProposalReply(committed=False, code=verdict.code, message=verdict.message, refused=verdict.refused)
+            )
+        asked.left_out = verdict.refused
+        return verdict.entries
 
     def _withdrawing(self, asked: Asked, proposal: WithdrawProposal, at: Standpoint) -> Withdrawing | None:
         entry = at.view.open.get(GangKey(proposal.gang))
@@ -263,7 +282,7 @@ def _queues_of(gangs: Container[GangKey], snapshot: Snapshot) -> set[str]:
     return found
 
 
-def _numbers(proposal: Proposal) -> dict[str, int | float | str]:
+def _numbers(proposal: PlanProposal | WithdrawProposal) -> dict[str, int | float | str]:
     if isinstance(proposal, WithdrawProposal):
         return {"plan": proposal.plan}
     victims = proposal.plan.victims

@@ -5,7 +5,19 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from muster.decide.actual import CardFinding, CardFindingCode
 from muster.fenced.executor import Result
 from muster.model.instructions import Instruction, Pending, Place
-from muster.model.ledger import Bind, Close, Entry, Leader, Plan, Undoing, Withdrawing
+from muster.model.ledger import (
+    Bind,
+    Close,
+    Cordon,
+    Entry,
+    Leader,
+    NodeClose,
+    Plan,
+    Removable,
+    Uncordon,
+    Undoing,
+    Withdrawing,
+)
 from muster.model.snapshot import Snapshot
 
 DECISION_BUCKETS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0, 3.0)
@@ -78,6 +90,12 @@ class Telemetry:
         self.card_warnings = Gauge(
             "muster_card_warnings", "Nodes whose cards are shared without isolation or doubtful.", registry=registry
         )
+        self.node_entries = Counter(
+            "muster_node_entries_total",
+            "LEDGER entries about nodes, by verb (cordon, removable, uncordon, close) and reason or outcome.",
+            ["verb", "reason"],
+            registry=registry,
+        )
         self._reasons: set[str] = set()
 
     def committed(self, entries: tuple[Entry, ...]) -> None:
@@ -95,6 +113,14 @@ class Telemetry:
                     self.victims.labels(entry.cause).inc(len(entry.victims))
                 case Withdrawing():
                     self.withdrawn.labels(entry.reason).inc()
+                case Cordon():
+                    self.node_entries.labels("cordon", entry.reason).inc()
+                case Removable():
+                    self.node_entries.labels("removable", "").inc()
+                case Uncordon():
+                    self.node_entries.labels("uncordon", entry.reason).inc()
+                case NodeClose():
+                    self.node_entries.labels("close", entry.outcome).inc()
                 case Leader():
                     self.takeovers.inc()
                 case _:

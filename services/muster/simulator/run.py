@@ -22,7 +22,7 @@ from muster.simulator.dcgm import CardExporter
 from muster.simulator.faults import Faults
 from muster.simulator.kubelet import Kubelets, KubeletTimes
 from muster.simulator.pod_plan import Plan
-from muster.simulator.server import SimulatedServer
+from muster.simulator.server import BOOKMARK_SECONDS, SimulatedServer
 from muster.simulator.store import Store
 from muster.simulator.timers import Timers
 
@@ -60,7 +60,10 @@ class SimulatedCluster:
         self.timers = Timers(self.clock)
         plan = plan if plan is not None else Plan(seed=random_seed)
         self.kubelets = Kubelets(self.store, self.spec, plan=plan, timers=self.timers, times=times)
-        self._server = SimulatedServer(self.store, faults=self.faults) if serve else None
+        self._server = None
+        if serve:
+            bookmarks = BOOKMARK_SECONDS / (speed if clock == "real" else 1.0)
+            self._server = SimulatedServer(self.store, faults=self.faults, bookmark_seconds=bookmarks)
         self._exporter = CardExporter(self.kubelets) if metrics_port is not None else None
         self._host, self._port, self._metrics_port = host, port, metrics_port or 0
         self._kubeconfig_path = kubeconfig_path

@@ -29,13 +29,17 @@ from muster.simulator.writing import Writer, read_body, review_answer
 LOG = logging.getLogger(__name__)
 MAX_BODY_BYTES = 3 * 1024 * 1024  # what the real server takes
 KEEP_ALIVE_SECONDS = 120.0
+BOOKMARK_SECONDS = 30.0
+"""How often a watch that nothing happens on is told the present version; a real server does about once a minute."""
 _HEALTH_PATHS = frozenset({"/healthz", "/readyz", "/livez"})
 
 
 class SimulatedServer:
     """Serves a store over HTTP; `start` and `stop` may alternate, as when an API server is restarted."""
 
-    def __init__(self, store: Store, *, faults: Faults | None = None, bookmark_seconds: float = 30.0) -> None:
+    def __init__(
+        self, store: Store, *, faults: Faults | None = None, bookmark_seconds: float = BOOKMARK_SECONDS
+    ) -> None:
         self.store = store
         self.faults = faults if faults is not None else Faults()
         self.faults.attach(store)

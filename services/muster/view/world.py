@@ -10,6 +10,7 @@ from typing import Any
 from muster.bus.freshness import version_number
 from muster.bus.state import Change
 from muster.decide.actual import with_actual_cards
+from muster.decide.cordons import marked
 from muster.decide.fleet import alike
 from muster.decide.reasons import known_name
 from muster.model.budgets import Budget
@@ -59,6 +60,10 @@ class World:
         self.by_uid: dict[PodUid, Pod] = {}
         self.starting: dict[str, Pod] = {}
         """Pods that are bound and still pending."""
+        self.marked: set[NodeName] = set()
+        """Nodes that carry a mark of our cordons."""
+        self._standing: dict[NodeName, set[str]] = {}
+        """Keys of pods that hold room, by node."""
         self.podgroups: dict[str, PodGroup] = {}
         self.queues: dict[str, Queue] = {}
         self.workloads: dict[str, Workload] = {}
@@ -105,8 +110,30 @@ class World:
         if value is not None:
             table[key] = value
         if kind == "node" and not _same_room(before, value):
-            self._news.changed.add(NodeName(key))
-            self._follow_cards(NodeName(key), value)
+            name = NodeName(key)
+            self._news.changed.add(name)
+            self._follow_cards(name, value)
+            if value is not None and marked(value):
+                self.marked.add(name)
+            else:
+                self.marked.discard(name)
+
+    def standing(self, node: NodeName) -> tuple[Pod, ...]:
+        """Pods that hold room on the node."""
+        return tuple(self.pods[key] for key in sorted(self._standing.get(node, ())))
+
+    def _follow_standing(self, key: str, before: Pod | None, after: Pod | None) -> None:
+        stood = before.node if before is not None and before.holds_room else None
+        stands = after.node if after is not None and after.holds_room else None
+        if stood == stands:
+            return
+        if stood is not None:
+            there = self._standing[stood]
+            there.discard(key)
+            if not there:
+                del self._standing[stood]
+        if stands is not None:
+            self._standing.setdefault(stands, set()).add(key)
 
     def _follow_cards(self, name: NodeName, node: Node | None) -> None:
         """Pods that told their devices before the node was known, or when it listed other cards."""
@@ -150,6 +177,7 @@ class World:
         before = self.pods.get(key)
         if before is not None and (pod is None or pod.uid != before.uid):
             self.by_uid.pop(before.uid, None)
+        self._follow_standing(key, before, pod)
         if pod is None:
             self.pods.pop(key, None)
             self.starting.pop(key, None)

@@ -9,8 +9,8 @@ looking     one look at all of it
 """
 
 from muster.decide.idle.demand import Demand
-from muster.decide.idle.looking import CordonWish, Look, Sight, UncordonWish, look
+from muster.decide.idle.looking import CordonIdea, Look, Sight, UncordonIdea, look
 from muster.decide.idle.memory import CORE, IdleMemory
-from muster.decide.idle.vetoes import Veto, refusal
+from muster.decide.idle.vetoes import Veto, refusals
 
-__all__ = ["CORE", "CordonWish", "Demand", "IdleMemory", "Look", "Sight", "UncordonWish", "Veto", "look", "refusal"]
+__all__ = ["CORE", "CordonIdea", "Demand", "IdleMemory", "Look", "Sight", "UncordonIdea", "Veto", "look", "refusals"]

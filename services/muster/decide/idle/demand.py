@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 import numpy as np
 
-from muster.decide.asks import Ask, asks_of
+from muster.decide.asks import Ask, RoleAsk, asks_of
 from muster.decide.basis import Start, start_of
 from muster.decide.commitments import NodePromise, NodeVerb
 from muster.decide.cordons import given_back
@@ -95,7 +95,7 @@ def wanting(
             if _is_away(promises.get(slot.node)):
                 back.setdefault(slot.node, place.gang)
     hungry = list(_hungry(decision, lifted))
-    cards = sum(role.need * role.shape.request.cards for ask in hungry for role in ask.roles)
+    cards = sum(pods * role.shape.request.cards for ask in hungry for role, pods in _wanted(ask))
     if not hungry:
         return Wanting(back=back, used=frozenset(used), waiting_cards=cards)
     start = start_of(lifted)
@@ -129,6 +129,17 @@ def _hungry(decision: Decision, snapshot: Snapshot) -> Iterator[Ask]:
             yield asks[one.gang]
 
 
+def _wanted(ask: Ask) -> list[tuple[RoleAsk, int]]:
+    """How many pods of each role the gang needs to start: each role's minimum, and what the gang's leaves open."""
+    pods = [min(role.need, len(role.waiting)) for role in ask.roles]
+    left = ask.minimum - sum(pods)
+    for number, role in enumerate(ask.roles):
+        more = max(0, min(left, len(role.waiting) - pods[number]))
+        pods[number] += more
+        left -= more
+    return [(role, number) for role, number in zip(ask.roles, pods, strict=True) if number]
+
+
 def _usable(start: Start, ask: Ask) -> Mask:
     """Rows that, emptied, hold at least one pod of the gang that has cards or asks none."""
     rows = np.zeros(start.fleet.size, dtype=np.bool_)
@@ -143,7 +154,7 @@ def _as_many_as_needed(
 ) -> Iterator[NodeName]:
     """Cordoned nodes that the gang could use, the fewest that take all of it, those with company in their domain first."""
     fleet = start.fleet
-    left = sum(role.need for role in ask.roles) or 1
+    left = sum(pods for _, pods in _wanted(ask)) or 1
     away = [row for row in np.flatnonzero(rows).tolist() if _is_away(promises.get(fleet.names[row]))]
     level = resolve(fleet, ask.gang.topology).required
     codes = None if level is None else domains(fleet, level)
@@ -204,11 +215,9 @@ def _nodes_needed(start: Start, ask: Ask, row: int, *, in_one_domain: bool) -> i
     With a required level nothing is counted on what is free elsewhere: the new nodes may make a domain of their own.
     """
     total = 0.0
-    for role in ask.roles:
-        if not role.need:
-            continue
+    for role, pods in _wanted(ask):
         each = int(capacity(start.empty, role.shape, None)[row])
-        lacking = role.need - (0 if in_one_domain else int(capacity(start.room, role.shape, None).sum()))
+        lacking = pods - (0 if in_one_domain else int(capacity(start.room, role.shape, None).sum()))
         if lacking <= 0:
             continue
         if not each or not admission(start.fleet, role.shape).rows[row]:

@@ -31,7 +31,7 @@ DEMAND, FORECAST, FLOOR = "DEMAND", "FORECAST", "FLOOR"
 """Why a node is given back."""
 
 
-class CordonWish(msgspec.Struct, frozen=True, kw_only=True):
+class CordonIdea(msgspec.Struct, frozen=True, kw_only=True):
     """An idle node that nobody needs."""
 
     node: NodeName
@@ -41,7 +41,7 @@ class CordonWish(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class UncordonWish(msgspec.Struct, frozen=True, kw_only=True):
+class UncordonIdea(msgspec.Struct, frozen=True, kw_only=True):
     """A cordoned node that is needed."""
 
     node: NodeName
@@ -55,8 +55,8 @@ class UncordonWish(msgspec.Struct, frozen=True, kw_only=True):
 class Look(msgspec.Struct, frozen=True, kw_only=True):
     """What follows from one look."""
 
-    cordons: tuple[CordonWish, ...] = ()
-    uncordons: tuple[UncordonWish, ...] = ()
+    cordons: tuple[CordonIdea, ...] = ()
+    uncordons: tuple[UncordonIdea, ...] = ()
     demands: tuple[Demand, ...] = ()
     vetoes: dict[Veto, int] = {}
     """How many nodes each reason keeps open; those without cards are left out."""
@@ -91,7 +91,14 @@ def look(sight: Sight, memory: IdleMemory, *, solve: Solve = solve_here) -> Look
     idle = policy.idle
     ground = ground_of(snapshot, core, promises, named, policy)
     empty = [n.uid for n in snapshot.nodes if cards_of(n) and n.name not in ground.used and n.name not in promises]
-    memory = seen(memory, empty, {node.uid for node in snapshot.nodes}, now=now, idle=idle)
+    memory = seen(
+        memory,
+        empty=empty,
+        returning=[promise.node_uid for promise in promises.values() if promise.verb is NodeVerb.UNCORDON],
+        there={node.uid for node in snapshot.nodes},
+        now=now,
+        idle=idle,
+    )
     needs = wanting(snapshot, core, promises, now, policy=policy, solve=solve)
     pools = count_pools(snapshot, ground.used, promises, idle)
     memory = _remembered(memory, pools, needs, now)
@@ -118,9 +125,9 @@ def _remembered(memory: IdleMemory, pools: Mapping[str, PoolState], needs: Wanti
     return wanted(memory, cards, now)
 
 
-def _for_demand(snapshot: Snapshot, needs: Wanting) -> list[UncordonWish]:
+def _for_demand(snapshot: Snapshot, needs: Wanting) -> list[UncordonIdea]:
     return [
-        UncordonWish(
+        UncordonIdea(
             node=node.name,
             node_uid=node.uid,
             reason=DEMAND,
@@ -134,11 +141,11 @@ def _for_demand(snapshot: Snapshot, needs: Wanting) -> list[UncordonWish]:
 
 def _for_pools(
     sight: Sight, pools: dict[str, PoolState], kept: Mapping[str, int], needs: Wanting
-) -> list[UncordonWish]:
+) -> list[UncordonIdea]:
     """Floors that are not met, and cards that the forecast misses; the nodes that were cordoned last come back first."""
     snapshot, _, promises, _, now, policy = sight
     idle = policy.idle
-    wishes: list[UncordonWish] = []
+    wishes: list[UncordonIdea] = []
     away = [
         (promise, node)
         for node in snapshot.nodes
@@ -155,9 +162,8 @@ def _for_pools(
             reason, message = FORECAST, f"{state.free_cards} cards are free, {kept[name] + rules.spare_cards} are kept"
         else:
             continue
-        state.open += 1
-        state.free_cards += cards_of(node)
-        wishes.append(UncordonWish(node=node.name, node_uid=node.uid, reason=reason, message=message))
+        state.returned(node)
+        wishes.append(UncordonIdea(node=node.name, node_uid=node.uid, reason=reason, message=message))
     return wishes
 
 
@@ -169,7 +175,7 @@ def _cordons(
     pools: dict[str, PoolState],
     kept: Mapping[str, int],
     memory: IdleMemory,
-) -> tuple[list[CordonWish], Counter[Veto], int]:
+) -> tuple[list[CordonIdea], Counter[Veto], int]:
     """Idle nodes that no rule keeps, from the domains with the least free room on: whole free domains stay open longest."""
     snapshot, now, idle = sight.snapshot, sight.now, sight.policy.idle
     vetoes: Counter[Veto] = Counter()
@@ -184,7 +190,7 @@ def _cordons(
             candidates.append(node)
         elif found[0] is not Veto.NO_CARDS:
             vetoes[found[0]] += 1
-    wishes: list[CordonWish] = []
+    wishes: list[CordonIdea] = []
     for node in _ordered(snapshot, candidates, ground):
         name = pool_of(node, idle)
         found = pool_veto(node, pools[name], kept[name], idle)
@@ -193,12 +199,10 @@ def _cordons(
         if found is not None:
             vetoes[found[0]] += 1
             continue
-        pools[name].open -= 1
-        pools[name].cordoned += 1
-        pools[name].free_cards -= cards_of(node)
+        pools[name].taken(node)
         seconds = now - memory.empty[node.uid]
         message = f"empty for {_minutes(seconds)}, and nobody waits for its {cards_of(node)} cards"
-        wishes.append(CordonWish(node=node.name, node_uid=node.uid, pool=name, idle_seconds=seconds, message=message))
+        wishes.append(CordonIdea(node=node.name, node_uid=node.uid, pool=name, idle_seconds=seconds, message=message))
     return wishes, vetoes, len(candidates)
 
 

@@ -48,12 +48,21 @@ class IdleMemory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.convert(dict(data), cls)
 
 
-def seen(memory: IdleMemory, empty: Iterable[str], there: Collection[str], *, now: float, idle: Idle) -> IdleMemory:
-    """These nodes are empty now, and those are there (uids)."""
+def seen(
+    memory: IdleMemory,
+    *,
+    empty: Iterable[str],
+    returning: Iterable[str],
+    there: Collection[str],
+    now: float,
+    idle: Idle,
+) -> IdleMemory:
+    """These nodes are empty now, these are being given back, and those are there (uids)."""
+    returned = {uid: at for uid, at in memory.returned.items() if uid in there and at + idle.min_up > now}
     return msgspec.structs.replace(
         memory,
         empty={uid: memory.empty.get(uid, now) for uid in empty},
-        returned={uid: at for uid, at in memory.returned.items() if uid in there and at + idle.min_up > now},
+        returned=returned | dict.fromkeys(returning, now),
         cordoned=tuple(at for at in memory.cordoned if at + HOUR > now),
     )
 
@@ -61,12 +70,6 @@ def seen(memory: IdleMemory, empty: Iterable[str], there: Collection[str], *, no
 def was_cordoned(memory: IdleMemory, now: float) -> IdleMemory:
     """A cordon was committed."""
     return msgspec.structs.replace(memory, cordoned=(*memory.cordoned, now))
-
-
-def was_returned(memory: IdleMemory, uid: str, now: float) -> IdleMemory:
-    """The node is being given back: its time up begins anew."""
-    empty = {one: since for one, since in memory.empty.items() if one != uid}
-    return msgspec.structs.replace(memory, empty=empty, returned={**memory.returned, uid: now})
 
 
 def wanted(memory: IdleMemory, cards: Mapping[str, int], now: float) -> IdleMemory:

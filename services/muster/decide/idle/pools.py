@@ -29,6 +29,18 @@ class PoolState(msgspec.Struct, kw_only=True):
     """Whole cards that nobody uses on open nodes."""
     used_cards: int = 0
 
+    def taken(self, node: Node) -> None:
+        """One of its open, empty nodes is to be cordoned."""
+        self.open -= 1
+        self.cordoned += 1
+        self.free_cards -= cards_of(node)
+
+    def returned(self, node: Node) -> None:
+        """One of its cordoned nodes is to be given back."""
+        self.open += 1
+        self.cordoned -= 1
+        self.free_cards += cards_of(node)
+
 
 def pool_of(node: Node, idle: Idle) -> str:
     """The name of the first pool that matches the node."""

@@ -125,22 +125,33 @@ def pool_veto(node: Node, pool: PoolState, kept: int, idle: Idle) -> tuple[Veto,
     return None
 
 
-def refusal(  # noqa: PLR0917  (the committer's view, in the order of `ground_of`)
+def refusals(  # noqa: PLR0917  (the committer's view, in the order of `ground_of`)
     snapshot: Snapshot,
     memory: CoreMemory,
     promises: Mapping[NodeName, NodePromise],
     named: Collection[NodeName],
     policy: Policy,
-    node: NodeName,
-    uid: str,
-) -> str:
-    """Why the committer does not take a proposed cordon, as a sentence; '' when it does."""
-    there = next((one for one in snapshot.nodes if one.name == node), None)
-    if there is None or there.uid != uid:
-        return f"node {node} is gone"
+    uids: Mapping[NodeName, str],
+) -> dict[NodeName, str]:
+    """Which proposed cordons the committer does not take, each with a sentence; those before count for those after.
+
+    ``uids`` are of the nodes as the proposal knows them.
+    """
     ground = ground_of(snapshot, memory, promises, named, policy)
-    found = standing_veto(there, ground)
-    if found is None:
-        pools = count_pools(snapshot, ground.used, promises, policy.idle)
-        found = pool_veto(there, pools[pool_of(there, policy.idle)], 0, policy.idle)
-    return "" if found is None else f"{node} stays open: {found[1]}"
+    pools = count_pools(snapshot, ground.used, promises, policy.idle)
+    there = {node.name: node for node in snapshot.nodes}
+    refused: dict[NodeName, str] = {}
+    for name, uid in uids.items():
+        node = there.get(name)
+        if node is None or node.uid != uid:
+            refused[name] = f"node {name} is gone"
+            continue
+        found = standing_veto(node, ground)
+        if found is None:
+            pool = pools[pool_of(node, policy.idle)]
+            found = pool_veto(node, pool, 0, policy.idle)
+            if found is None:
+                pool.taken(node)
+        if found is not None:
+            refused[name] = f"{name} stays open: {found[1]}"
+    return refused

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from muster.decide.cards import VGPU_NUMBER
+from muster.decide.cordons import UNSCHEDULABLE_TAINT
 from muster.decide.fleet import PODS, Fleet, Ints, Mask
 from muster.decide.looks import Numbers
 from muster.decide.neighbours import Refused, matches
@@ -19,7 +20,7 @@ from muster.decide.selecting import requirement_holds
 from muster.model.nodes import CardMode, Taint
 from muster.model.pods import NodeTerm, Request, Requirement, Shape, Toleration, keeps_away
 
-UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+UNSCHEDULABLE = Taint(key=UNSCHEDULABLE_TAINT, effect="NoSchedule")
 UNBOUNDED = np.int64(1 << 40)
 EVERY_ROW = slice(None)
 
