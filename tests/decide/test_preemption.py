@@ -4,6 +4,7 @@ import pytest
 from muster.decide.memory import CoreMemory, nominated
 from muster.decide.preemption import propose
 from muster.model.gangs import MemberState
+from muster.model.nodes import Cordoned
 from muster.model.policy import Actions, Fairness, Policy
 from tests.decide.build import CARD, gang, node, placed, queue, reasons, role, run, snapshot, standing, whole
 
@@ -156,3 +157,20 @@ def test_jobs_move_to_make_a_whole_node_only_when_each_is_placed_again():
     assert full.plan is None
     protected = plan_of(holder("a", preemptible=False), holder("b", on="n2", preemptible=False), want, nodes=nodes)
     assert protected.plan is None
+
+
+@pytest.mark.parametrize(
+    ("withheld", "expected"),
+    [
+        pytest.param("", ["low-0"], id="a node that somebody cordoned helps nobody"),
+        pytest.param("is cordoned: it was idle", None, id="an idle node of ours comes back instead"),
+    ],
+)
+def test_nobody_leaves_for_a_gang_that_an_idle_node_will_serve(withheld, expected):
+    away = msgspec.structs.replace(
+        node("n2", gpus=2),
+        unschedulable=True,
+        cordoned=Cordoned(owner="muster") if withheld else None,
+        withheld=withheld,
+    )
+    assert victims(plan_of(holder(), WANT, nodes=[node(gpus=2), away])) == expected

@@ -12,6 +12,7 @@ import numpy as np
 
 from muster.decide.asks import Ask
 from muster.decide.basis import Basis, Start, start_of
+from muster.decide.cordons import given_back
 from muster.decide.fleet import Fleet
 from muster.decide.memory import CoreMemory, Nomination, without_cards_aside
 from muster.decide.ordering import Line, gang_key_order
@@ -84,7 +85,7 @@ def _proposed(
     only: GangKey | None,
 ) -> Proposal:
     world = world_of(start, snapshot, memory, now, policy)
-    turns = _turns(world, memory, now, policy)
+    turns = _without_served(_turns(world, memory, now, policy), snapshot, memory, now, policy)
     if not turns:
         return Proposal()
     supply = _supply(world, snapshot, memory, now, policy, kept=kept)
@@ -198,6 +199,17 @@ def _turns(world: World, memory: CoreMemory, now: float, policy: Policy) -> list
         if not fits[asked]:
             needy.append(ask)
     return needy
+
+
+def _without_served(turns: list[Ask], snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> list[Ask]:
+    """Without those that idle nodes will serve once they are back (`muster.decide.idle`): nobody leaves for them."""
+    away = {node.name for node in snapshot.nodes if node.withheld}
+    if not turns or not away:
+        return turns
+    nodes = tuple(given_back(node) if node.name in away else node for node in snapshot.nodes)
+    back = msgspec.structs.replace(snapshot, nodes=nodes)
+    needy = {ask.gang.key for ask in _turns(world_of(start_of(back), back, memory, now, policy), memory, now, policy)}
+    return [ask for ask in turns if ask.gang.key in needy]
 
 
 def _asked(ask: Ask) -> object:
