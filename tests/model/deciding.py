@@ -84,8 +84,10 @@ class Decider:
             if commitment.kind == PLAN:
                 if leader.nodes[slot.node] != Room.OURS:
                     return True
-            elif (slot.uid != UNNAMED and (pod is None or pod.uid != slot.uid or pod.phase != Phase.ALIVE)) or (
-                slot.uid != UNNAMED and pod is not None and pod.node not in {UNBOUND, slot.node}
+            elif (
+                (pod is not None and pod.forged and pod.fence > max(commitment.sequence, leader.entry))
+                or (slot.uid != UNNAMED and (pod is None or pod.uid != slot.uid or pod.phase != Phase.ALIVE))
+                or (slot.uid != UNNAMED and pod is not None and pod.node not in {UNBOUND, slot.node})
             ):
                 return True
         return False
@@ -147,7 +149,7 @@ class Decider:
         if bound and len(well) < len(pods) and "D-release-new-undoing" in self.on and not planned:
             slots = tuple(Slot(pod.uid % len(leader.view), pod.uid, pod.node) for pod in existing)
             yield "undo", Entry(UNDOING, leader.epoch, number, slots, 0, leader.fresh)
-        if not all(_free(pod) for pod in existing):
+        if not all(_free(pod) for pod in existing) or any(self._beyond(leader, pod) for pod in existing):
             return
         for nodes in gang.placements:
             members = zip(gang.members, pods, nodes, strict=True)
@@ -156,6 +158,10 @@ class Decider:
                 yield "bind", Entry(BIND, leader.epoch, number, slots, 0, leader.fresh)
             else:
                 yield from self._plan(leader, memory, number, slots)
+
+    def _beyond(self, leader: Leader, pod: Pod) -> bool:
+        """It carries a fence that the LEDGER has not reached."""
+        return "C-forged-waits" in self.on and pod.fence > leader.base + leader.applied
 
     def _inherit(self, leader: Leader, memory: Memory, number: int) -> Iterator[Decision]:
         """Without rule F-new-uid-no-slot: a new uid takes up the slot that its name had in a closed entry."""

@@ -6,6 +6,8 @@ from tests.model.explore import Step
 from tests.model.ledger import UNBOUND
 from tests.model.world import Phase, Pod, Room, World, pod_name, write_pod
 
+FORGED = 1000
+"""A fence that no LEDGER ever gives; a user may also write one that it will give soon."""
 INCARNATION = 100
 """Stands for 2^40: how far a re-created store starts above the old one."""
 
@@ -59,7 +61,11 @@ def _pod(world: World, name: int, *, fair: bool) -> Iterator[Step]:
     elif pod.phase == Phase.ALIVE and room == Room.TAKEN:
         refused = write_pod(world, name, pod._replace(phase=Phase.TERMINAL))
         yield Step("kubelet", f"the kubelet refuses {called}: OutOfgpu", refused)
-    elif pod.phase == Phase.ALIVE and not fair and (spent := world.budget.spend("delete")):
+    if pod.phase == Phase.ALIVE and not fair and (spent := world.budget.spend("forge")):
+        for fence in (FORGED, world.base + len(world.ledger) + 1, world.base + len(world.ledger) + 2):
+            forged = write_pod(world._replace(budget=spent), name, pod._replace(fence=fence, forged=True))
+            yield Step("forge", f"the user of {called} writes the fence {fence} on it", forged)
+    if pod.phase == Phase.ALIVE and not fair and (spent := world.budget.spend("delete")):
         gone = pod._replace(phase=Phase.TERMINATING) if pod.node != UNBOUND else None
         label = f"{called} is deleted by its user"
         yield Step("delete", label, write_pod(world._replace(budget=spent), name, gone))

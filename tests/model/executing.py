@@ -52,6 +52,9 @@ class Executor:
                 yield from self.touch(world, process, Request("touch", process, leader.epoch, pod.uid, -1, token))
             else:
                 yield from self._evict(world, process, leader.epoch, pod, token)
+                at_end = leader.applied == len(world.ledger) and leader.incarnation == world.incarnation
+                if at_end or "C-forged-proven" not in self.on:
+                    yield from self._evict_forged(world, process, leader.epoch, pod, token)
 
     def preempt(self, world: World, memory: Memory) -> Iterator[Step]:
         """Every request that the open plans ask of the preemptor, which has read up to `memory`: it warns by a touch, then evicts."""
@@ -67,13 +70,17 @@ class Executor:
                     warning = Request("touch", PREEMPTOR, memory.leader_epoch, uid, -1, token)
                     yield from self.touch(world, PREEMPTOR, warning)
                 yield from self._evict(world, PREEMPTOR, memory.leader_epoch, pod, token)
+                reader = world.preemptor
+                at_end = reader.applied == len(world.ledger) and reader.incarnation == world.incarnation
+                if at_end or "C-forged-proven" not in self.on:
+                    yield from self._evict_forged(world, PREEMPTOR, memory.leader_epoch, pod, token)
 
     def touch(self, world: World, process: int, touch: Request) -> Iterator[Step]:
         """Raise the fence: read, patch, answer in one step; or a patch that lingers."""
         name = touch.uid % len(world.pods)
         pod = world.pods[name]
         called = pod_name(touch.uid, len(world.pods))
-        raised = write_pod(world, name, pod._replace(fence=touch.token))
+        raised = write_pod(world, name, pod._replace(fence=touch.token, forged=False))
         me = process_name(process)
         yield Step("touch", f"{me} touches {called}: fence {touch.token}", raised)
         spent = world.budget.spend("slow_touch")
@@ -103,6 +110,11 @@ class Executor:
         if pod.fence <= token and pod.node != UNBOUND and pod.phase == Phase.ALIVE:
             guarded = "C-rv-precondition" in self.on
             yield from self._send(world, Request("evict", process, epoch, pod.uid, -1, token, guarded))
+
+    def _evict_forged(self, world: World, process: int, epoch: int, pod: Pod, token: int) -> Iterator[Step]:
+        """LEDGER was read to its end after the pod, its entry is open and no newer leader stands: nobody gave this fence."""
+        if "C-forged-is-evicted" in self.on and pod.fence > token and pod.node != UNBOUND and pod.phase == Phase.ALIVE:
+            yield from self._send(world, Request("evict", process, epoch, pod.uid, -1, token))
 
     def _send(self, world: World, request: Request) -> Iterator[Step]:
         if request in world.net:

@@ -86,11 +86,12 @@ class CommitProtocol:
             )
         used = {p.node for p in world.pods if p is not None and p.node != UNBOUND}
         for number, gang in enumerate(self.gangs):
+            forged = any(p is not None and p.forged for p in (world.pods[name] for name in gang.members))
             bound = sum(p is not None and p.node != UNBOUND for p in (world.pods[name] for name in gang.members))
-            if bound not in {0, len(gang.members)}:
+            if bound not in {0, len(gang.members)} and not forged:
                 return f"no progress: gang {number} stays half bound"
             free = any(all(world.nodes[n] == Room.OURS and n not in used for n in p) for p in gang.placements)
-            if not bound and free:
+            if not bound and free and not forged:
                 return f"no progress: gang {number} stays unbound beside free room"
         return ""
 
@@ -226,8 +227,8 @@ class CommitProtocol:
         touching, ready = self._to_touch(leader, memory), True
         for uid in sorted(touching):
             pod = world.pods[uid % self.names]
-            if pod is None or pod.uid != uid or pod.fence == leader.entry:
-                continue
+            if pod is None or pod.uid != uid or pod.fence == leader.entry or (pod.forged and pod.fence > leader.entry):
+                continue  # what was sent on an older version of it is refused, whoever has moved it
             touch = Request("touch", process, leader.epoch, uid, -1, leader.entry)
             ready = ready and "C-touch-answer" not in self.on and touch in world.net
             if pod.fence < leader.entry:

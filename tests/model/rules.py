@@ -15,6 +15,9 @@ COMMIT_RULES: dict[str, str] = {
     "C-first-attempt-fenced": "the first attempt included",
     "C-fence-monotone": "a touch moves the fence only upwards",
     "C-token-of-both": "an executor's token is the higher of its entry and its leader entry",
+    "C-forged-is-evicted": "a fence above the token that nobody can have given keeps no pod from its eviction",
+    "C-forged-proven": "nobody has when the LEDGER, read to its end after the pod, shows the entry open and no newer leader",
+    "C-forged-waits": "no new entry names a pod whose fence is above the LEDGER",
     "D-undo-touch": "an undoing touches every member with its sequence first",
     "D-close-on-fence": "an undoing closes when STATE shows each member unbound with that fence",
     "D-gone-is-fresh": "an absent pod is gone only in a view that has reached the freshness at which its uid was named",
@@ -65,5 +68,5 @@ WATCHER_RULES: dict[str, str] = {
 
 RULES: dict[str, str] = {**COMMIT_RULES, **NODE_RULES, **WATCHER_RULES}
 
-LIVENESS_RULES = frozenset({"C-token-of-both", "E-victim-one-entry"})
+LIVENESS_RULES = frozenset({"C-token-of-both", "C-forged-is-evicted", "C-forged-waits", "E-victim-one-entry"})
 """Rules whose absence breaks no promise but stops all progress: found by settling every state fairly."""

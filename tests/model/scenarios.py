@@ -166,6 +166,28 @@ SCENARIOS: dict[str, Scenario] = {
         nodes=2,
         bound=(0,),
     ),
+    "forged victim": commit(
+        "the user of a victim writes a fence on it, while its plan is executed and withdrawn",
+        PREEMPTING,
+        Budget(bind=1, plan=1, withdraw=1, forge=1),
+        bound=(0,),
+    ),
+    "forged member": commit(
+        "the user of a pod that waits, is being bound or is being undone writes a fence on it",
+        ONE_CARD,
+        Budget(bind=2, undo=1, forge=1),
+    ),
+    "forged taken over": commit(
+        "the user of a pod writes a fence on it as the leader changes",
+        ONE_CARD[:1],
+        Budget(acquire=1, bind=2, undo=1, forge=1),
+    ),
+    "forged victim taken over": commit(
+        "the user of a victim writes a fence on it as the leader changes",
+        PREEMPTING,
+        Budget(acquire=1, plan=1, forge=1),
+        bound=(0,),
+    ),
     "lost plan": commit(
         "the LEDGER is emptied while an eviction of the preemptor lingers",
         PREEMPTING,
@@ -247,6 +269,9 @@ BREAKS: dict[str, str] = {
     "C-first-attempt-fenced": "undo",
     "C-fence-monotone": "touches",
     "C-token-of-both": "takeover",
+    "C-forged-is-evicted": "forged victim",
+    "C-forged-proven": "plan taken over",
+    "C-forged-waits": "forged member",
     "D-undo-touch": "undo",
     "D-close-on-fence": "undo",
     "D-gone-is-fresh": "declared",

@@ -60,6 +60,7 @@ class Budget(NamedTuple):
     lose_store: int = 0
     plan: int = 0
     withdraw: int = 0
+    forge: int = 0
 
     def spend(self, what: str) -> "Budget | None":
         """One less, or None when none is left."""
@@ -68,12 +69,13 @@ class Budget(NamedTuple):
 
 
 class Pod(NamedTuple):
-    """A pod: its uid (name + number of names * generation), node or UNBOUND, fence annotation, phase."""
+    """A pod: its uid (name + number of names * generation), node or UNBOUND, fence annotation, phase; whether its user wrote the fence."""
 
     uid: int
     node: int
     fence: int = 0
     phase: Phase = Phase.ALIVE
+    forged: bool = False
 
 
 class Request(NamedTuple):
@@ -189,7 +191,7 @@ def land(world: World, request: Request) -> World:
     if pod is None or pod.uid != request.uid:
         return rest
     if request.kind == "touch":
-        return write_pod(rest, name, pod._replace(fence=request.token))
+        return write_pod(rest, name, pod._replace(fence=request.token, forged=False))
     if request.kind == "bind":
         if pod.node != -1 or pod.phase != Phase.ALIVE:
             return rest
@@ -204,6 +206,8 @@ def land(world: World, request: Request) -> World:
 def _carried_out(world: World, request: Request, pod: Pod) -> str:
     """Why this Binding or eviction should not have been carried out; empty when all is well."""
     what = f"{'a Binding' if request.kind == 'bind' else 'an eviction'} of {pod_name(request.uid, len(world.pods))}"
+    if pod.forged and request.kind == "evict":
+        return ""  # whoever writes a fence on a pod of his may lose that pod, whatever became of the plan
     if request.token < pod.fence:
         return f"an effect by a deposed leader: {what} with token {request.token} below the fence {pod.fence}"
     if request.epoch < world.floor:

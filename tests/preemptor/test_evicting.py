@@ -30,6 +30,7 @@ class Told:
     def __init__(self) -> None:
         self.warnings: list[str] = []
         self.blocks: list[str] = []
+        self.forgeries: list[tuple[str, int]] = []
 
     def keep_only(self, sequences) -> None:
         pass
@@ -39,6 +40,9 @@ class Told:
 
     def planned(self, entry, due) -> None:
         pass
+
+    def forged(self, victim, fence) -> None:
+        self.forgeries.append((victim.pod, fence))
 
     def blocked(self, entry, victim, why) -> None:
         self.blocks.append(victim.pod)
@@ -98,6 +102,11 @@ class Pods:
         self.change(name, fence=token, annotations=marks)
         return self._seen(name)
 
+    async def annotate(self, namespace, name, *, uid, resource_version, annotations):
+        await asyncio.sleep(0)
+        assert resource_version == self.pods[name].resource_version
+        self.change(name, annotations={**self.pods[name].annotations, **annotations})
+
     async def evict(self, namespace, name, *, uid, resource_version):
         await asyncio.sleep(0)
         self._fail("evict")
@@ -127,6 +136,10 @@ class Stage:
             ),
         )
         self.ledger.view = LedgerView(sequence=7, leader=1, open={"a/urgent": self.plan})
+        self.reads = 0
+        self.unread: LedgerView | None = None
+        """What the LEDGER says at its end, if that is more than was read."""
+        self.readable = True
         self.evictor = self.anew()
         self.show()
 
@@ -139,11 +152,18 @@ class Stage:
             telling=self.told,
             metrics=self.metrics,
             policy=self.policy,
+            caught_up=self.caught_up,
             wake=lambda: None,
             clock=lambda: self.pods.now,
             wall=lambda: self.pods.now,
             log=structlog.get_logger(),
         )
+
+    async def caught_up(self) -> bool:
+        self.reads += 1
+        if self.unread is not None:
+            self.ledger.view = self.unread
+        return self.readable
 
     def show(self) -> None:
         """STATE shows the pods as they are."""
@@ -189,6 +209,7 @@ async def test_nobody_is_evicted_while_one_could_not_be_warned():
 
 async def test_a_newer_leaders_touch_is_out_of_reach_until_its_entry_is_read():
     stage = Stage(grace=0.0)
+    stage.readable = False
     for name in NAMES:
         stage.pods.change(name, fence=20)
     stage.show()

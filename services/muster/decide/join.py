@@ -43,7 +43,7 @@ from muster.model.pauses import Pause
 from muster.model.pods import Phase, Pod
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Occupant, Snapshot
-from muster.model.units import GangKey, NodeName, PodUid
+from muster.model.units import GangKey, NodeName, PodUid, Sequence
 from muster.model.workloads import Namespace, PodGroup, PriorityClass, Queue, Workload
 
 STANDING = frozenset({MemberState.BOUND, MemberState.LEAVING})
@@ -128,6 +128,10 @@ class Join:
         self._unserved = False
         """What serves claims that are not bound may have changed."""
         self._pauses: tuple[Pause, ...] = ()
+        self._sequence = Sequence(0)
+        """How far the LEDGER is read."""
+        self._ahead: dict[PodUid, tuple[GangKey, int]] = {}
+        """Pods that wait under a fence which the LEDGER has not reached, by uid: their gang and the fence."""
 
     # --- changes of STATE --------------------------------------------------------------------------------------------
 
@@ -202,6 +206,7 @@ class Join:
         if before is after:
             return
         self._follow_claims(key, before, after)
+        self._follow_fence(before, after)
         self._budgets.change_pod(before, after)
         if before is not None and after is not None and before.started == after.started and stands_alike(before, after):
             self._pods[key] = self._by_uid[after.uid] = after
@@ -222,6 +227,16 @@ class Join:
             self._unlearn(key, before, after)
         if after is not None:
             self._learn(key, before, after)
+
+    def _follow_fence(self, before: Pod | None, after: Pod | None) -> None:
+        if before is not None and (known := self._ahead.pop(before.uid, None)) is not None:
+            self._dirty_gangs.add(known[0])
+        if after is None or after.node is not None or after.fence <= self._sequence:
+            return
+        gang = self._gang_key(after)
+        if gang is not None:
+            self._ahead[after.uid] = (gang, after.fence)
+            self._dirty_gangs.add(gang)
 
     def _unlearn(self, key: str, before: Pod, after: Pod | None) -> None:
         self._touch(key, before)
@@ -342,6 +357,7 @@ class Join:
             for name in before.keys() | view.nodes.keys():
                 if name in self._told and before.get(name) is not view.nodes.get(name):
                     self._change_node(name, self._told[name])
+        self._follow_sequence(view.sequence)
         gangs, uids = self._promises.follow(view)
         self._unserved |= bool(uids and self._terms.mounting)
         self._dirty_gangs |= gangs
@@ -351,6 +367,17 @@ class Join:
             gang = self._gang_key(pod) if pod is not None else None
             if gang is not None:
                 self._dirty_gangs.add(gang)
+
+    def _follow_sequence(self, sequence: Sequence) -> None:
+        """The LEDGER is read up to here; a lower one than before is another LEDGER."""
+        anew = sequence < self._sequence
+        self._sequence = sequence
+        for one in tuple(self._pods.values()) if anew else ():
+            self._follow_fence(one, one)
+        for uid, (waits, fence) in tuple(self._ahead.items()):
+            if fence <= sequence:
+                del self._ahead[uid]
+                self._dirty_gangs.add(waits)
 
     # --- snapshots ---------------------------------------------------------------------------------------------------
 
@@ -470,7 +497,13 @@ class Join:
             member=self._member,
         )
         entry, leaving = self._promises.entries.get(key), self._promises.victims.get(key, frozenset())
-        self._put_gang(place, being_carried_out(gang, entry, leaving))
+        gang = being_carried_out(gang, entry, leaving)
+        self._put_gang(place, without_forged(gang, self._forged(mine or {}), self._sequence))
+
+    def _forged(self, members: Mapping[str, Pod]) -> Pod | None:
+        if not self._ahead:
+            return None
+        return next((pod for pod in members.values() if pod.uid in self._ahead), None)
 
     def _move_members(self, key: GangKey, pods: Mapping[PodUid, Pod]) -> bool:
         """Replace single members; False: the gang has to be made anew."""
@@ -587,6 +620,17 @@ def being_carried_out(gang: Gang, entry: OpenEntry | None, victims: Container[Po
         message = "pods of it are leaving to make room for another job; it gets no more before they are gone"
         return msgspec.structs.replace(gang, hold=Reason.LEAVING, hold_message=message)
     return gang
+
+
+def without_forged(gang: Gang, pod: Pod | None, sequence: Sequence) -> Gang:
+    """The gang, held while this pod of it carries a fence that the LEDGER, read up to ``sequence``, cannot have given."""
+    if pod is None or gang.hold:
+        return gang
+    message = (
+        f"pod {pod.name} carries the annotation muster.dev/fence: {pod.fence}, which Muster never wrote (it is at {sequence}); "
+        f"nothing binds it"
+    )
+    return msgspec.structs.replace(gang, hold=Reason.FENCE_FORGED, hold_message=message)
 
 
 def _uses_alike(before: Pod, after: Pod) -> bool:

@@ -74,6 +74,8 @@ class Reason(StrEnum):
     """Its last placement, or the plan that made room for it, is being carried out or taken back."""
     LEAVING = "LEAVING"
     """Pods of it are leaving to make room for another job."""
+    FENCE_FORGED = "FENCE_FORGED"
+    """A pod of it carries a fence that the LEDGER has not reached: somebody wrote it by hand."""
     PAUSED = "PAUSED"
     """People told Muster to start nothing, or nothing of this queue."""
     NAMESPACE_NOT_ALLOWED = "NAMESPACE_NOT_ALLOWED"

@@ -51,7 +51,14 @@ class Duties(NamedTuple):
     """When everybody's time is over, Unix seconds; None while somebody is not told yet, or nobody stands any more."""
 
 
-def duties_of(entry: OpenEntry, pods: Mapping[PodUid, Pod], *, complete: str, now: float) -> Duties:
+def duties_of(
+    entry: OpenEntry,
+    pods: Mapping[PodUid, Pod],
+    *,
+    complete: str,
+    now: float,
+    promised: Mapping[tuple[Sequence, PodUid], float] | None = None,
+) -> Duties:
     """See the module.
 
     Args:
@@ -59,7 +66,9 @@ def duties_of(entry: OpenEntry, pods: Mapping[PodUid, Pod], *, complete: str, no
         pods: what STATE shows, by uid.
         complete: every pod event up to this resourceVersion is in that view.
         now: Unix seconds.
+        promised: what the caller itself told victims, by plan and uid: annotations are their owners' to change.
     """
+    known = promised or {}
     standing = [
         (victim, pods[victim.uid])
         for victim in remaining(entry, pods, complete=complete)
@@ -68,7 +77,9 @@ def duties_of(entry: OpenEntry, pods: Mapping[PodUid, Pod], *, complete: str, no
     warn: list[Warned] = []
     due: float | None = None
     for victim, pod in standing:
-        told = told_moment(entry.sequence, victim, pod)
+        told = known.get((entry.sequence, victim.uid))
+        if told is None:
+            told = told_moment(entry.sequence, victim, pod)
         if told is None:
             warn.append(Warned(victim, _moment(entry, victim, now)))
         else:

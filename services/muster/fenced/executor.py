@@ -109,6 +109,11 @@ class PodWrites(Protocol):
     async def evict(self, namespace: str, name: str, *, uid: PodUid, resource_version: str) -> None:
         """Create the Eviction."""
 
+    async def annotate(
+        self, namespace: str, name: str, *, uid: PodUid, resource_version: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Write these annotations on exactly this version of the pod."""
+
 
 class Outcome(StrEnum):
     """What became of one action, as far as its answers tell."""
@@ -251,6 +256,48 @@ class Executor:
                 return not_now(error)
             return DONE
         return Result(outcome=Outcome.AGAIN, message=f"pod {namespace}/{name} keeps changing", retry_after=1.0)
+
+    async def read(self, namespace: str, name: str, *, uid: PodUid) -> Seen | Result:
+        """The pod as the API server holds it now, or why it cannot be told."""
+        try:
+            seen = await self._pods.get(namespace, name)
+        except NotFound:
+            return GONE
+        except KubeError as error:
+            return not_now(error)
+        return seen if seen.uid == uid else GONE
+
+    async def evict_version(self, namespace: str, name: str, seen: Seen, *, node: NodeName) -> Result:
+        """Evict exactly this version of the pod, whose fence is nobody's (see `muster.fenced.forged`)."""
+        if seen.node is None or seen.terminating or seen.finished:
+            return DONE
+        if seen.node != node:
+            return Result(outcome=Outcome.ELSEWHERE, message=f"bound to {seen.node}")
+        try:
+            await self._pods.evict(namespace, name, uid=seen.uid, resource_version=seen.resource_version)
+        except NotFound:
+            return GONE
+        except Conflict as error:
+            return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=0.2)
+        except KubeError as error:
+            return not_now(error)
+        return DONE
+
+    async def annotate_version(
+        self, namespace: str, name: str, seen: Seen, *, annotations: Mapping[str, str]
+    ) -> Result:
+        """Write annotations on exactly this version of the pod, and leave its fence as it is."""
+        try:
+            await self._pods.annotate(
+                namespace, name, uid=seen.uid, resource_version=seen.resource_version, annotations=annotations
+            )
+        except NotFound:
+            return GONE
+        except Conflict as error:
+            return Result(outcome=Outcome.AGAIN, message=error.message, retry_after=0.2)
+        except KubeError as error:
+            return not_now(error)
+        return DONE
 
     @staticmethod
     def _verdict(seen: Seen, *, uid: PodUid, node: NodeName, token: Sequence) -> Result | None:

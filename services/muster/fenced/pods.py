@@ -67,6 +67,13 @@ class ApiPods:
         """Create the Eviction."""
         await self._writer.evict(namespace, name, uid=uid, resource_version=resource_version)
 
+    async def annotate(
+        self, namespace: str, name: str, *, uid: PodUid, resource_version: str, annotations: Mapping[str, str]
+    ) -> None:
+        """Write annotations on this version of the pod."""
+        metadata = {"uid": uid, "resourceVersion": resource_version, "annotations": dict(annotations)}
+        await self._writer.merge_patch(PODS, namespace, name, {"metadata": metadata})
+
     async def create(self, namespace: str, manifest: dict[str, object]) -> None:
         """Create a pod."""
         await self._writer.create(PODS, namespace, manifest)

@@ -3,11 +3,11 @@
     plan in the LEDGER ─► touch each victim, with the warning on its pod ─► (grace) ─► judged once more ─► Eviction API
 
 Nothing is remembered that a restart would lose: whom to warn and whom to evict is read from the LEDGER and from the pods
-themselves. A token is the plan's sequence or the newest leader's; what a newer one has touched is out of reach. Budgets that
-forbid an eviction are waited for, and told; after a while the plan is given back instead.
+themselves. A token is the plan's sequence or the newest leader's; what a newer one has touched is out of reach, but not what
+a user has written there (see `muster.fenced.forged`). Budgets that forbid an eviction are waited for, and told; after a while the plan is given back instead.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +16,8 @@ import structlog
 from muster.decide.commitments import OpenEntry
 from muster.decide.warnings import Duties, Warned, duties_of, marks_of
 from muster.fenced.actions import Actions
-from muster.fenced.executor import DONE, Executor, Outcome, Result, seen_in_state
+from muster.fenced.executor import DONE, Executor, Outcome, Result, Seen, seen_in_state
+from muster.fenced.forged import forged_version
 from muster.model.ledger import Victim
 from muster.model.policy import Policy
 from muster.model.units import PodUid, Sequence, split_key
@@ -46,13 +47,16 @@ class Evictor:
         telling: Telling,
         metrics: PreemptorMetrics,
         policy: Policy,
+        caught_up: Callable[[], Awaitable[bool]],
         wake: Callable[[], None],
         clock: Callable[[], float],
         wall: Callable[[], float],
         log: structlog.stdlib.BoundLogger,
     ) -> None:
+        """`caught_up` reads the LEDGER to its present end; False when that cannot be done now."""
         self._world = world
         self._ledger = ledger
+        self._caught_up = caught_up
         self._executor = executor
         self._telling = telling
         self._metrics = metrics
@@ -68,6 +72,8 @@ class Evictor:
         """Since when budgets forbid evictions of a plan, by the monotonic clock."""
         self._refused: dict[Sequence, str] = {}
         """What the API server said of an eviction that it will never do."""
+        self._promised: dict[tuple[Sequence, PodUid], float] = {}
+        """What this process told victims: whatever becomes of the warning on the pod, it counts."""
         self._leaving: dict[PodUid, float] = {}
         """Since when evicted pods take their time to go, by the monotonic clock."""
         self._budgets: dict[str, int] = {}
@@ -81,7 +87,7 @@ class Evictor:
 
     def duties(self, entry: OpenEntry, complete: str) -> Duties:
         """What this plan asks for now."""
-        return duties_of(entry, self._world.by_uid, complete=complete, now=self._wall())
+        return duties_of(entry, self._world.by_uid, complete=complete, now=self._wall(), promised=self._promised)
 
     def next_moment(self, complete: str) -> float | None:
         """Seconds until something is due by time alone; None when nothing is."""
@@ -121,6 +127,7 @@ class Evictor:
         self._actions.keep_only(opened)
         self._blocked = {sequence: since for sequence, since in self._blocked.items() if sequence in opened}
         self._refused = {sequence: why for sequence, why in self._refused.items() if sequence in opened}
+        self._promised = {key: moment for key, moment in self._promised.items() if key[0] in opened}
         self._telling.keep_only(opened)
         for uid, since in tuple(self._leaving.items()):
             pod = self._world.by_uid.get(uid)
@@ -170,10 +177,35 @@ class Evictor:
             known=seen_in_state(self._world.by_uid.get(victim.uid)),
             annotations=marks_of(entry, warned.evict_at, room_for=self._world.job_of(entry.gang)),
         )
-        if isinstance(touched, Result):
+        if isinstance(touched, Result) and touched.outcome is Outcome.SUPERSEDED:
+            touched = await self._warn_forged(entry, warned)
+        if isinstance(touched, Result) and touched.outcome is not Outcome.DONE:
             return _again_later(touched)
+        self._promised.setdefault((entry.sequence, victim.uid), warned.evict_at)
         self._telling.warned(entry, victim, warned.evict_at)
         return DONE
+
+    async def _warn_forged(self, entry: OpenEntry, warned: Warned) -> Result:
+        """The pod carries a fence that nobody gave: it hears all the same, and its fence stays."""
+        victim = warned.victim
+        forged = await self._forged(entry, victim)
+        if isinstance(forged, Result):
+            return forged
+        self._telling.forged(victim, forged.fence)
+        namespace, _ = split_key(victim.gang)
+        marks = marks_of(entry, warned.evict_at, room_for=self._world.job_of(entry.gang))
+        return await self._executor.annotate_version(namespace, victim.pod, forged, annotations=marks)
+
+    async def _forged(self, entry: OpenEntry, victim: Victim) -> Seen | Result:
+        namespace, _ = split_key(victim.gang)
+        token = self._ledger.view.token(entry)
+
+        async def still_open() -> bool:
+            return await self._caught_up() and self._still_open(entry) and self._ledger.view.token(entry) == token
+
+        return await forged_version(
+            self._executor, namespace, victim.pod, uid=victim.uid, token=token, still_open=still_open
+        )
 
     async def _evict(self, entry: OpenEntry, victim: Victim) -> Result:
         if not self._still_open(entry):
@@ -182,6 +214,13 @@ class Evictor:
         result = await self._executor.undo(
             namespace, victim.pod, uid=victim.uid, node=victim.node, token=self._ledger.view.token(entry)
         )
+        if result.outcome is Outcome.SUPERSEDED:
+            forged = await self._forged(entry, victim)
+            result = (
+                forged
+                if isinstance(forged, Result)
+                else await self._executor.evict_version(namespace, victim.pod, forged, node=victim.node)
+            )
         if result.budget:
             self._blocked.setdefault(entry.sequence, self._clock())
             self._metrics.budget_refusals.inc()

@@ -111,6 +111,7 @@ class Preemptor:
             telling=self._telling,
             metrics=self._metrics,
             policy=self._context.policy,
+            caught_up=self._following.caught_up,
             wake=self._wake,
             clock=clock,
             wall=time.time,

@@ -3,6 +3,7 @@
     Preempting           a pod is asked to leave: until when, for whom, why              (Warning)
     EvictionBlocked      its time is over, and a PodDisruptionBudget forbids to evict it  (Warning)
     PreemptionWithdrawn  a pod that was asked to leave stays after all                    (Normal)
+    ForgedFence          a pod carries a fence that nobody gave; it leaves all the same      (Warning)
     RoomComing           pods of others leave for this gang, and when                     (Normal)
 
 Events inform; what is promised stands on the pods (see `muster.decide.warnings`).
@@ -16,7 +17,7 @@ from muster.decide.commitments import OpenEntry
 from muster.decide.reasons import count
 from muster.decide.warnings import format_moment
 from muster.kube.recording import EventType, ObjectReference
-from muster.kube.writer import Writer
+from muster.kube.writer import FENCE_ANNOTATION, Writer
 from muster.model.durations import format_duration
 from muster.model.ledger import Victim
 from muster.model.pods import Pod
@@ -84,6 +85,17 @@ class Telling:
             self._say(_pod_reference(pod), "EvictionBlocked", text, type="Warning")
         if self._first(entry, "blocked"):
             self._log.warning("a budget forbids evictions", gang=victim.gang, room_for=entry.gang, why=why)
+
+    def forged(self, victim: Victim, fence: int) -> None:
+        """A pod carries a fence that Muster never wrote."""
+        pod = self._world.by_uid.get(victim.uid)
+        if pod is not None:
+            text = (
+                f"the annotation {FENCE_ANNOTATION} says {fence}, which Muster never wrote: it keeps the pod neither from "
+                f"its warning nor from its eviction"
+            )
+            self._say(_pod_reference(pod), "ForgedFence", text, type="Warning")
+        self._log.warning("a fence that nobody gave", gang=victim.gang, pod=victim.pod, fence=fence)
 
     def stays(self, pod: Pod, room_for: str) -> None:
         """A pod that was warned is not asked to leave any more."""

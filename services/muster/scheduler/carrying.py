@@ -13,6 +13,7 @@ from muster.decide.commitments import OpenEntry
 from muster.decide.settling import Steps
 from muster.fenced.actions import Actions
 from muster.fenced.executor import DONE, Executor, Outcome, Result, seen_in_state
+from muster.fenced.forged import forged_version
 from muster.fenced.volumes import VolumeExecutor
 from muster.model.instructions import Slot
 from muster.model.ledger import Victim
@@ -105,20 +106,38 @@ class Carrying:
         """A newer fence is a newer entry's or leader's; when none stands, no LEDGER gave it and the pod cannot be bound."""
         if result.outcome is not Outcome.SUPERSEDED:
             return result
+        if not await self._still_open(entry):
+            return result
+        return Result(outcome=Outcome.REFUSED, message=f"{result.message}, which no LEDGER gave")
+
+    async def _still_open(self, entry: OpenEntry) -> bool:
+        """Whether the LEDGER, read to its end, shows the entry open and no newer leader."""
         try:
             await self._book.caught_up()
         except Deposed:
-            return result
+            return False
         current = self._book.view.open.get(entry.gang)
-        if current is None or current.sequence != entry.sequence:
-            return result
-        return Result(outcome=Outcome.REFUSED, message=f"{result.message}, which no LEDGER gave")
+        return current is not None and current.sequence == entry.sequence and not self._book.deposed.is_set()
 
     async def _undo(self, entry: OpenEntry, slot: Slot) -> Result:
         namespace, _ = split_key(entry.gang)
         if self._book.deposed.is_set():
             return Result(outcome=Outcome.SUPERSEDED, message="a newer leader stands")
-        return await self._executor.undo(namespace, slot.pod, uid=slot.uid, node=slot.node, token=self._token(entry))
+        token = self._token(entry)
+        result = await self._executor.undo(namespace, slot.pod, uid=slot.uid, node=slot.node, token=token)
+        if result.outcome is not Outcome.SUPERSEDED:
+            return result
+        forged = await forged_version(
+            self._executor,
+            namespace,
+            slot.pod,
+            uid=slot.uid,
+            token=token,
+            still_open=partial(self._still_open, entry),
+        )
+        if isinstance(forged, Result):
+            return forged
+        return await self._executor.evict_version(namespace, slot.pod, forged, node=slot.node)
 
     async def _touch(self, entry: OpenEntry, victim: Victim) -> Result:
         namespace, _ = split_key(victim.gang)

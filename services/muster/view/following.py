@@ -4,16 +4,20 @@ STATE ──► world ─┐
 LEDGER ─► copy ──┴─► wake whoever works with them
 """
 
+import asyncio
 from collections.abc import Callable
 
 from muster.bus.client import Bus
+from muster.bus.errors import BusError
 from muster.bus.ledger import Ledger
 from muster.bus.state import StateReader
+from muster.bus.streams import StreamName, last_sequence
 from muster.runtime.health import Readiness
 from muster.runtime.tasks import run_together
 from muster.view.ledger import LedgerCopy
 from muster.view.world import World
 
+CATCH_UP_SECONDS = 5.0
 STALE_SECONDS = 5.0
 """STATE without a word of its watcher for so long: nothing is proposed or carried out on it."""
 
@@ -43,6 +47,17 @@ class Following:
     async def run(self) -> None:
         """Read until cancelled."""
         await run_together(self._follow_state(), self._follow_ledger())
+
+    async def caught_up(self) -> bool:
+        """Read the LEDGER to its present end; False when that takes too long or there is none."""
+        try:
+            last = await last_sequence(self._bus, StreamName.LEDGER)
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                while self.ledger.view.sequence < last:
+                    await asyncio.sleep(0.02)
+        except (BusError, TimeoutError):
+            return False
+        return self._reader.ready
 
     def report(self, ready: Readiness) -> None:
         """What a health check is told."""

@@ -23,6 +23,7 @@ SAYS: Mapping[str, str] = {
     Reason.PRIORITY_CLASS_MISSING: "create the PriorityClass {class}, or name another one in the PodGroup",
     Reason.NAMESPACE_NOT_ALLOWED: "submit from a namespace that the queue takes, or have the policy's rules of it changed",
     Reason.PRIORITY_NOT_ALLOWED: "use a priority class that the queue takes, or have the policy's rules of it changed",
+    Reason.FENCE_FORGED: "delete the pod, and take the annotation muster.dev/fence out of the template that it is made from",
     Reason.NO_NODES: "wait for a node, or look why none is ready (kubectl get nodes)",
 }
 

@@ -8,9 +8,12 @@ Job llm ──► PodGroup llm-<uid>
 from collections.abc import Mapping
 from typing import Any
 
+from muster.decide.assignment import CARDS
 from muster.decide.lifecycle.actions import PODGROUPS, PODS, SERVICES, VCJOBS, Create
 from muster.decide.lifecycle.jobspec import JobSpec, Task, pod_name, scheduler_of
+from muster.decide.projection.metadata import FENCE
 from muster.decide.timing import LAST_CHECKPOINT
+from muster.decide.warnings import MARKS
 from muster.model.policy import Policy
 from muster.model.units import QueueName
 from muster.model.workloads import Workload
@@ -29,6 +32,8 @@ GROUP_NAME = "scheduling.k8s.io/group-name"
 PASSED_ON = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 """Job annotations that Volcano looks for on the pods."""
 NOT_COPIED = ("volcano.sh/job-queue",)
+OURS_ALONE = frozenset({FENCE, CARDS, *MARKS})
+"""Annotations that mean something on a pod because we wrote them there; a template gives none."""
 END_EVENTS = frozenset({"PodFailed", "TaskCompleted", "*"})
 
 
@@ -131,7 +136,7 @@ def pod_of(
     }
     annotations = {
         **{name: job.annotations[name] for name in PASSED_ON if name in job.annotations},
-        **(metadata.get("annotations") or {}),
+        **{name: value for name, value in (metadata.get("annotations") or {}).items() if name not in OURS_ALONE},
         **({LAST_CHECKPOINT: checkpoint} if checkpoint else {}),
         GROUP_NAME: group_name(job),
         JOB_NAME: job.name,
