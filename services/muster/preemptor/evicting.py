@@ -9,6 +9,7 @@ a user has written there (see `muster.fenced.forged`). Budgets that forbid an ev
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from math import ceil
 from typing import NamedTuple
 
 import structlog
@@ -181,7 +182,7 @@ class Evictor:
             touched = await self._warn_forged(entry, warned)
         if isinstance(touched, Result) and touched.outcome is not Outcome.DONE:
             return _again_later(touched)
-        self._promised.setdefault((entry.sequence, victim.uid), warned.evict_at)
+        self._promised.setdefault((entry.sequence, victim.uid), float(ceil(warned.evict_at)))  # as it is written
         self._telling.warned(entry, victim, warned.evict_at)
         return DONE
 
