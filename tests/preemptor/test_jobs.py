@@ -83,17 +83,18 @@ async def test_a_preempted_job_is_warned_keeps_its_checkpoint_loses_no_retry_and
 
 async def test_a_report_about_anothers_job_is_dropped(nats_server):
     async with Line(nats_server.url, cluster="1x8", services=("watcher", "controller")) as line:
-        low = await line.client.submit(id="low", manifest=job("low", replicas=1, priority=""))
+        await line.create_priority("low", 1)
+        low = await line.client.submit(id="low", manifest=job("low", replicas=1, priority="low"))
         accepted = await anext(low.follow())
-        await Muster(line.bus, tenant="stranger").progress(accepted.job, step=1, checkpoint_at=1000.0)
-        metrics = line.contexts["controller"].metrics
-        await eventually(
-            lambda: (
-                metrics.get_sample_value("muster_progress_reports_total", {"result": "refused"})
-                or metrics.get_sample_value("muster_progress_reports_total", {"result": "unknown"})
-            )
-        )
-        groups = await line.writer.list("podgroups.scheduling.volcano.sh", "default")
+        stranger, metrics = Muster(line.bus, tenant="stranger"), line.contexts["controller"].metrics
+
+        async def refused():
+            await stranger.progress(accepted.job, step=1, checkpoint_at=1000.0)
+            await asyncio.sleep(0.1)
+            return metrics.get_sample_value("muster_progress_reports_total", {"result": "refused"})
+
+        await eventually(refused)
+        groups = await eventually(lambda: line.writer.list("podgroups.scheduling.volcano.sh", "default"))
         assert all("muster.dev/last-checkpoint" not in group.metadata.annotations for group in groups)
 
 

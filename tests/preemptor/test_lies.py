@@ -1,17 +1,22 @@
 """Users write Muster's own annotations on their pods: nobody gains anything by it, and the right person is told."""
 
+import asyncio
 import re
+import time
 
 import msgspec
 import pytest
 
+from muster.client import Muster
 from muster.decide.warnings import EVICT_AT, EVICT_FOR, EVICT_PLAN
 from muster.kube.writer import FENCE_ANNOTATION
+from muster.model.durations import parse_moment
 from muster.model.policy import Policy, Preemption
 from tests.line import Line
 from tests.nats_fixtures import eventually
 from tests.preemptor.seen import watched
 from tests.preemptor.test_evicting import NAMES, START, Stage
+from tests.preemptor.test_jobs import job
 from tests.preemptor.test_service import ask_for_room, facts, full_cluster, marked, running
 
 HUGE = 10**17
@@ -125,6 +130,54 @@ async def test_a_pod_that_waits_under_a_fence_of_its_own_holds_up_nobody_and_is_
             )
         )
         assert not seen.ledger.binds("default/liar")
+
+
+NONSENSE = [-1.0, 0.0, 1e300, 4_102_444_800.0]
+"""Before there were clusters, and long after today."""
+
+
+async def test_what_strangers_and_liars_report_of_a_job_leaves_its_owners_word_standing(nats_server):
+    async with Line(nats_server.url, cluster="1x8", services=("watcher", "controller")) as line:
+        await line.create_priority("low", 1)
+        low = await line.client.submit(id="low", manifest=job("low", replicas=1, priority="low"))
+        accepted = await anext(low.follow())
+        strangers = [Muster(line.bus, tenant=name) for name in ("stranger", "nobody")]
+        group = await eventually(lambda: group_of(line, "low-"))
+        told = int(time.time()) - 30
+        stop = asyncio.Event()
+
+        async def flood() -> None:
+            while not stop.is_set():
+                for stranger in strangers:
+                    await stranger.progress(accepted.job, step=1, checkpoint_at=time.time())
+                    await stranger.progress("default/no-such-job", step=1, checkpoint_at=time.time())
+                for moment in NONSENSE:
+                    await line.client.progress(f"{accepted.job}-too", step=2**62, checkpoint_at=moment)
+                await asyncio.sleep(0.002)
+
+        flooding = asyncio.create_task(flood())
+        try:
+            for moment in (*NONSENSE, told):
+                await line.client.progress(accepted.job, step=1, checkpoint_at=moment)
+                await asyncio.sleep(0.3)
+            noted = await eventually(lambda: checkpoint_of(line, group), within=10)
+        finally:
+            stop.set()
+            await flooding
+        assert parse_moment(noted) == told
+        metrics = line.contexts["controller"].metrics
+        assert metrics.get_sample_value("muster_progress_reports_total", {"result": "refused"}) < 20
+        assert line.contexts["controller"].ready.ready
+
+
+async def group_of(line, prefix: str) -> str | None:
+    groups = await line.writer.list("podgroups.scheduling.volcano.sh", "default")
+    return next((one.metadata.name for one in groups if one.metadata.name.startswith(prefix)), None)
+
+
+async def checkpoint_of(line, group: str) -> str | None:
+    found = await line.writer.get_document("podgroups.scheduling.volcano.sh", "default", group)
+    return found["metadata"]["annotations"].get("muster.dev/last-checkpoint")
 
 
 async def reason_of(line, gang: str):

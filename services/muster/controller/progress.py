@@ -34,6 +34,8 @@ WRITES_PER_SECOND = 20.0
 WRITE_BURST = 40.0
 LOOK_SECONDS = 0.25
 KINDS = ("vcjob", "job")
+Report = tuple[str, str]
+"""Tenant, and the job it speaks of."""
 
 
 class ProgressReader:
@@ -55,9 +57,9 @@ class ProgressReader:
         self._metrics = metrics
         self._log = log
         self._bucket = TokenBucket(rate=WRITES_PER_SECOND, burst=WRITE_BURST)
-        self._waiting: dict[str, tuple[str, float]] = {}
-        """By job: the tenant that reported, and the checkpoint."""
-        self._written: dict[str, float] = {}
+        self._waiting: dict[Report, float] = {}
+        """Checkpoints by who reported them of which job: what others say of a job takes no place of its owner's word."""
+        self._written: dict[Report, float] = {}
 
     async def run(self) -> None:
         """Follow and write until cancelled."""
@@ -81,30 +83,28 @@ class ProgressReader:
         if progress.checkpoint_at is None:
             self._metrics.progress.labels("step").inc()
             return
-        self._waiting[key] = (tenant, progress.checkpoint_at)
+        self._waiting[tenant, key] = progress.checkpoint_at
 
     async def _write(self) -> None:
         while True:
             now = time.monotonic()
-            for key in [key for key in self._waiting if now - self._written.get(key, -EACH_SECONDS) >= EACH_SECONDS]:
-                job = self._job(key)
+            for report in [one for one in self._waiting if now - self._written.get(one, -EACH_SECONDS) >= EACH_SECONDS]:
+                checkpoint_at = self._waiting.pop(report)
+                job = self._job(report[1])
                 if job is None:
                     # Not seen yet, or gone: the stream keeps the report, a new leader reads it again.
-                    self._forget_unknown(key)
+                    self._metrics.progress.labels("unknown").inc()
                     continue
-                tenant, checkpoint_at = self._waiting.pop(key)
-                await self._note(job, tenant, checkpoint_at)
-            self._written = {key: at for key, at in self._written.items() if now - at < EACH_SECONDS}
+                self._written[report] = time.monotonic()
+                await self._note(job, report, checkpoint_at)
+            self._written = {report: at for report, at in self._written.items() if now - at < EACH_SECONDS}
             await asyncio.sleep(LOOK_SECONDS)
-
-    def _forget_unknown(self, key: str) -> None:
-        self._waiting.pop(key, None)
-        self._metrics.progress.labels("unknown").inc()
 
     def _job(self, key: str) -> Workload | None:
         return next((job for kind in KINDS if (job := self._view.workloads.get(f"{kind}/{key}")) is not None), None)
 
-    async def _note(self, job: Workload, tenant: str, checkpoint_at: float) -> None:
+    async def _note(self, job: Workload, report: Report, checkpoint_at: float) -> None:
+        tenant = report[0]
         if not may_report(tenant, self._view.policy.tenants.get(tenant), job, key=TENANT):
             self._metrics.progress.labels("refused").inc()
             self._log.warning("a report about another's job", tenant=tenant, job=job.key)
@@ -119,8 +119,7 @@ class ProgressReader:
             await self._executor.carry_out((patch,))
         except KubeError as error:
             self._metrics.progress.labels("failed").inc()
-            self._waiting.setdefault(job.key, (tenant, checkpoint_at))
+            self._waiting.setdefault(report, checkpoint_at)
             self._log.warning("a checkpoint is not noted yet", job=job.key, error=error.message)
         else:
             self._metrics.progress.labels("noted").inc()
-        self._written[job.key] = time.monotonic()
