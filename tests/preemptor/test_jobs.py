@@ -151,3 +151,39 @@ async def test_a_batch_job_that_had_to_leave_comes_back_whole(nats_server):
             assert said
             assert not [text for text in said if UID.search(text)]
             assert all(name in text for text in said for name in names)
+
+
+async def test_a_pod_that_succeeded_and_is_gone_is_not_run_again_and_the_rest_goes_on(nats_server):
+    async with Line(nats_server.url, cluster="2x8", services=("watcher", "controller", "scheduler")) as line:
+        await line.create_priority("low", 1)
+        document = job("parts", replicas=1, priority="low", run_seconds=0.5, minAvailable=2)
+        (task,) = document["spec"]["tasks"]
+        template = {**task["template"], "metadata": {"annotations": {}}}
+        document["spec"]["tasks"].append({"name": "long", "replicas": 1, "template": template})
+        await line.writer.create("jobs.batch.volcano.sh", "default", document)
+
+        async def phases():
+            return {pod.metadata.name: pod.status.phase for pod in await line.pods()}
+
+        both = {"parts-worker-0": "Succeeded", "parts-long-0": "Running"}
+        await eventually(lambda: same(phases, both))
+        group = await eventually(lambda: remembered(line))
+        await line.writer.delete("pods", "default", "parts-worker-0")
+        await eventually(lambda: same(phases, {"parts-long-0": "Running"}))
+        await eventually(lambda: needs(line, group, 1))
+        await line.create_gang("other", pods=1, cards=8)  # a decision later all is as it was
+        await eventually(lambda: same(phases, {"parts-long-0": "Running", "other-0": "Running"}))
+
+
+async def same(phases, wanted) -> bool:
+    return await phases() == wanted
+
+
+async def remembered(line) -> str | None:
+    groups = await line.writer.list("podgroups.scheduling.volcano.sh", "default")
+    return next((one.metadata.name for one in groups if "muster.dev/succeeded" in one.metadata.annotations), None)
+
+
+async def needs(line, group: str, pods: int) -> bool:
+    found = await line.writer.get_document("podgroups.scheduling.volcano.sh", "default", group)
+    return found["spec"]["minMember"] == pods

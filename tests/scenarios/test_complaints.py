@@ -185,7 +185,6 @@ def test_every_victim_is_told_and_counted_once():
     assert sum(int(one.numbers["pods"]) for one in told) == len(victims)
 
 
-@pytest.mark.xfail(strict=True, reason="which pods of a job have succeeded is known from the pods alone")
 def test_a_pod_that_succeeded_is_not_run_again_when_its_node_takes_it_along():
     world = World()
     world.put(VCJOBS, job_document())

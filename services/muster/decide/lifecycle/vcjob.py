@@ -30,6 +30,7 @@ from muster.decide.lifecycle.actions import (
     Wake,
     merge_difference,
 )
+from muster.decide.lifecycle.completions import SUCCEEDED, Completions, completions_of
 from muster.decide.lifecycle.jobspec import (
     Checked,
     JobSpec,
@@ -157,14 +158,24 @@ def _live(
     """Pending or Running: answer what happened to pods, else make what is missing and say how it stands."""
     spec = checked.spec
     current = [pod for pod in own if _marked(pod, JOB_VERSION) == standing.version]
-    counts, tasks = count_pods(own, standing.version)
-    happening = _happening(job, spec, current, standing, preempted=around.leaving is not None)
+    superfluous = _superfluous(job, spec, own, standing)
+    completions = completions_of(
+        job,
+        spec,
+        current,
+        version=standing.version,
+        group=around.podgroup,
+        leaving=(action.name for action in superfluous),
+    )
+    counts, tasks = _with_vanished(*count_pods(own, standing.version), completions)
+    happening = _happening(job, spec, current, standing, preempted=around.leaving is not None, completions=completions)
     if happening is not None:
         action, cause = happening
         if action in RESTARTS_PODS:
             after = "Failed" if standing.retries + 1 >= spec.attempts else standing.phase
             following = Standing(phase=after, version=standing.version, retries=standing.retries + 1)
             tasks = {name: phases for name, phases in tasks.items() if name != cause.task}
+            completions = completions.without(cause.task) if action == "RestartTask" else completions
         else:
             restart = action == "RestartJob"
             # The job did nothing wrong when it had to leave for another one: that costs it no retry.
@@ -175,14 +186,16 @@ def _live(
             )
         return (
             _tell(job, reason=action, message=cause.message, warning=True),
+            *_remembered(completions, standing.version, around.podgroup),
             *_status(
                 job, following, counts=counts, tasks=tasks, minimum=spec.minimum,
                 reason=cause.event, message=cause.message, around=around,
             ),
         )  # fmt: skip
     queue = queue_of(spec.queue, job.annotations, around.namespace, policy=around.policy)
-    actions: list[Action] = [*_podgroup(job, spec, queue, around)]
-    missing = _missing_pods(job, spec, own, standing, queue=queue, around=around)
+    actions: list[Action] = [*_remembered(completions, standing.version, around.podgroup)]
+    actions += _podgroup(job, spec, queue, around, completions)
+    missing = _missing_pods(job, spec, own, standing, queue=queue, around=around, completions=completions)
     if missing and not own:
         actions += [_tell(job, reason="CardsRewritten", message=f"{n.field}: {n.message}") for n in checked.notes]
     if missing and "svc" in spec.plugins:
@@ -201,7 +214,7 @@ def _live(
         around=around,
     )
     # After the status: it no longer counts these, so that their going is not taken for an eviction.
-    actions += _superfluous(job, spec, own, standing)
+    actions += superfluous
     return tuple(actions)
 
 
@@ -304,7 +317,13 @@ def count_pods(own: Iterable[Pod], version: int) -> tuple[dict[str, int], dict[s
 
 
 def _happening(
-    job: Workload, spec: JobSpec, current: Sequence[Pod], standing: Standing, *, preempted: bool
+    job: Workload,
+    spec: JobSpec,
+    current: Sequence[Pod],
+    standing: Standing,
+    *,
+    preempted: bool,
+    completions: Completions,
 ) -> tuple[str, Happening] | None:
     """The first policy that answers something that happened to a pod of this start, if any.
 
@@ -313,7 +332,7 @@ def _happening(
     """
     if not any(task.policies for task in spec.tasks) and not spec.policies:
         return None
-    for happening in _happenings(job, spec, current, standing, preempted=preempted):
+    for happening in _happenings(job, spec, current, standing, preempted=preempted, completions=completions):
         action = chosen_action(spec, happening)
         if action in RESTARTS_PODS and happening.preempted:
             continue
@@ -323,7 +342,13 @@ def _happening(
 
 
 def _happenings(
-    job: Workload, spec: JobSpec, current: Sequence[Pod], standing: Standing, *, preempted: bool
+    job: Workload,
+    spec: JobSpec,
+    current: Sequence[Pod],
+    standing: Standing,
+    *,
+    preempted: bool,
+    completions: Completions,
 ) -> Iterable[Happening]:
     told = job.status.get("taskStatusCount") or {}
     for task in spec.tasks:
@@ -354,7 +379,8 @@ def _happenings(
                 )
         # A pod that was counted and is gone, though nobody here took it: it was evicted while no one looked.
         counted = sum(((told.get(task.name) or {}).get("phase") or {}).values())
-        gone = [name for name in expected if name not in members]
+        ended = {pod_name(job.name, task.name, one) for one in completions.vanished.get(task.name, ())}
+        gone = [name for name in expected if name not in members and name not in ended]
         if standing.phase == "Running" and gone and counted == task.replicas:
             yield Happening(
                 event="PodEvicted",
@@ -364,6 +390,7 @@ def _happenings(
                 preempted=preempted,
             )
         done = [name for name in expected if name in members and members[name].phase is Phase.SUCCEEDED]
+        done += ended
         if expected and len(done) == len(expected):
             yield Happening(
                 event="TaskCompleted",
@@ -373,12 +400,38 @@ def _happenings(
             )
 
 
-def _podgroup(job: Workload, spec: JobSpec, queue: QueueName, around: Surroundings) -> Iterable[Action]:
+def _with_vanished(
+    counts: dict[str, int], tasks: dict[str, dict[str, int]], completions: Completions
+) -> tuple[dict[str, int], dict[str, dict[str, int]]]:
+    """The count, with pods that have succeeded and are gone."""
+    for task, indexes in completions.vanished.items():
+        counts["succeeded"] = counts.get("succeeded", 0) + len(indexes)
+        phases = tasks.setdefault(task, {})
+        phases[Phase.SUCCEEDED.value] = phases.get(Phase.SUCCEEDED.value, 0) + len(indexes)
+    return counts, tasks
+
+
+def _remembered(completions: Completions, version: int, group: PodGroup | None) -> Iterable[Patch]:
+    """Write down what has succeeded while its pods can still be seen."""
+    text = completions.text(version)
+    if group is None or group.terminating or text == group.annotations.get(SUCCEEDED, ""):
+        return
+    yield Patch(
+        kind=PODGROUPS,
+        namespace=group.namespace,
+        name=group.name,
+        body={"metadata": {"annotations": {SUCCEEDED: text or None}}},
+    )
+
+
+def _podgroup(
+    job: Workload, spec: JobSpec, queue: QueueName, around: Surroundings, completions: Completions
+) -> Iterable[Action]:
     group = around.podgroup
     if group is None:
         yield podgroup_of(job, spec, queue)
         return
-    wanted = group_spec(spec, queue)
+    wanted = group_spec(spec, queue, completions)
     there: dict[str, Any] = {"minMember": group.min_member, "queue": group.queue}
     if group.min_task_member:
         there["minTaskMember"] = group.min_task_member
@@ -398,7 +451,14 @@ def _podgroup(job: Workload, spec: JobSpec, queue: QueueName, around: Surroundin
 
 
 def _missing_pods(
-    job: Workload, spec: JobSpec, own: Sequence[Pod], standing: Standing, *, queue: QueueName, around: Surroundings
+    job: Workload,
+    spec: JobSpec,
+    own: Sequence[Pod],
+    standing: Standing,
+    *,
+    queue: QueueName,
+    around: Surroundings,
+    completions: Completions,
 ) -> list[Action]:
     checkpoint = around.podgroup.annotations.get(LAST_CHECKPOINT, "") if around.podgroup is not None else ""
     there = {pod.name for pod in own}
@@ -415,24 +475,24 @@ def _missing_pods(
             checkpoint=checkpoint,
         )
         for task in spec.tasks
-        if _may_start(spec, task, own)
+        if _may_start(spec, task, own, completions)
         for index in range(task.replicas)
-        if pod_name(job.name, task.name, index) not in there
+        if pod_name(job.name, task.name, index) not in there and not completions.holds(task.name, index)
     ]
 
 
-def _may_start(spec: JobSpec, task: Task, own: Sequence[Pod]) -> bool:
+def _may_start(spec: JobSpec, task: Task, own: Sequence[Pod], completions: Completions) -> bool:
     if task.depends_on is None or not task.depends_on.name:
         return True
     met = []
     for name in task.depends_on.name:
         wanted = spec.task(name)
         up = sum(pod.role == name and pod.phase in {Phase.RUNNING, Phase.SUCCEEDED} for pod in own)
-        met.append(wanted is not None and up >= wanted.minimum)
+        met.append(wanted is not None and up + completions.gone(name) >= wanted.minimum)
     return any(met) if task.depends_on.iteration == "any" else all(met)
 
 
-def _superfluous(job: Workload, spec: JobSpec, own: Sequence[Pod], standing: Standing) -> list[Action]:
+def _superfluous(job: Workload, spec: JobSpec, own: Sequence[Pod], standing: Standing) -> list[Remove]:
     """Pods that must go: no longer declared, of an older start, refused by a kubelet, or replaced by a policy."""
     leaving = []
     for pod in own:

@@ -10,6 +10,7 @@ from typing import Any
 
 from muster.decide.assignment import CARDS
 from muster.decide.lifecycle.actions import PODGROUPS, PODS, SERVICES, VCJOBS, Create
+from muster.decide.lifecycle.completions import SUCCEEDED, Completions
 from muster.decide.lifecycle.jobspec import JobSpec, Task, pod_name, scheduler_of
 from muster.decide.projection.metadata import FENCE
 from muster.decide.timing import LAST_CHECKPOINT
@@ -31,9 +32,10 @@ TEMPLATE_UID = "volcano.sh/template-uid"
 GROUP_NAME = "scheduling.k8s.io/group-name"
 PASSED_ON = ("volcano.sh/preemptable", "volcano.sh/cooldown-time")
 """Job annotations that Volcano looks for on the pods."""
-NOT_COPIED = ("volcano.sh/job-queue",)
+NOT_COPIED = ("volcano.sh/job-queue", SUCCEEDED)
 OURS_ALONE = frozenset({FENCE, CARDS, *MARKS})
 """Annotations that mean something on a pod because we wrote them there; a template gives none."""
+NOTHING = Completions()
 END_EVENTS = frozenset({"PodFailed", "TaskCompleted", "*"})
 
 
@@ -54,10 +56,17 @@ def owner_reference(job: Workload) -> dict[str, Any]:
     }
 
 
-def group_spec(spec: JobSpec, queue: QueueName) -> dict[str, Any]:
-    """The PodGroup's spec; a task's own minimum is passed on only where the job declares one."""
-    document: dict[str, Any] = {"minMember": spec.minimum, "queue": queue}
-    minimums = {task.name: task.min_available for task in spec.tasks if task.min_available is not None}
+def group_spec(spec: JobSpec, queue: QueueName, completions: Completions = NOTHING) -> dict[str, Any]:
+    """The PodGroup's spec; a task's own minimum is passed on only where the job declares one.
+
+    What has succeeded and is gone is no pod of the gang any more: it needs so many less.
+    """
+    document: dict[str, Any] = {"minMember": max(1, spec.minimum - completions.all_gone), "queue": queue}
+    minimums = {
+        task.name: max(0, task.min_available - completions.gone(task.name))
+        for task in spec.tasks
+        if task.min_available is not None
+    }
     if minimums:
         document["minTaskMember"] = minimums
     if spec.priority_class_name:
