@@ -298,6 +298,8 @@ async def test_cancel_ends_the_job_and_lets_the_next_one_in(muster: Shell):
     assert (last["state"], last["message"]) == ("Cancelled", "wrong data set")
     assert watch.returncode == 1
     await muster.until("second", "Running")
+    everything = await muster("get", "--all")
+    assert not re.search(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}", everything.out)
 
 
 async def test_commands_that_need_no_cluster(muster: Shell):

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry
 from muster.decide.memory import CoreMemory
 from muster.decide.scheduling import Decision
 from muster.model.instructions import Pending
-from muster.model.ledger import Bind, Plan, Victim
+from muster.model.ledger import Bind, Plan, Victim, Withdrawing
 from muster.scheduler.audit import decisions_of
 from muster.scheduler.journal import NUMBERS_SECONDS, PENDING_BURST, PENDING_PER_SECOND, Journal
 from muster.scheduler.telemetry import Telemetry
@@ -110,3 +110,6 @@ def test_plans_name_jobs_as_people_do():
     assert said.gang == "ns/podgroup-105ada6b"
     assert said.message == "1 pod of it leaves for ns/a: why"
     assert said.numbers["for"] == "ns/a"
+    back = Withdrawing(gang="ns/a-105ada6b", plan=5, reason="UNSOUND", message="ns/a-105ada6b fits now")
+    (said,) = decisions_of(back, sequence=6, epoch=1, at=0.0, named=lambda gang: names.get(gang, gang))
+    assert said.message == "the plan to make room for it is taken back: ns/a fits now"

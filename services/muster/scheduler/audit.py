@@ -62,7 +62,8 @@ def decisions_of(
                 verb="undo",
                 gang=entry.gang,
                 code=entry.reason,
-                message=f"the plan to make room for it is taken back: {entry.message or entry.reason}",
+                message="the plan to make room for it is taken back: "
+                + (entry.message or entry.reason).replace(entry.gang, named(entry.gang)),
                 numbers={"plan": entry.plan},
                 epoch=epoch,
                 sequence=sequence,

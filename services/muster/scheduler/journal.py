@@ -101,7 +101,7 @@ class Journal:
             verb="refused",
             gang=gang,
             code=code,
-            message=message,
+            message=message.replace(gang, self._named(gang)),
             numbers=numbers,
             epoch=self._epoch,
             at=self._wall(),
