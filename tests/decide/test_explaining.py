@@ -6,11 +6,12 @@ import pytest
 from muster.decide.doubts import annotation_doubts
 from muster.decide.explaining.details import Scene, details_of
 from muster.decide.explaining.fixes import fixes_of
+from muster.decide.memory import CoreMemory, ShareSince
 from muster.decide.reasons import CURED_BY_NODES, NEVER, Reason
 from muster.model.budgets import Budget
 from muster.model.gangs import Member, MemberState, Timing
 from muster.model.nodes import Taint
-from muster.model.policy import Actions, Policy
+from muster.model.policy import Actions, Fairness, Policy
 from muster.model.snapshot import Occupant
 from tests.decide.build import CARD, gang, node, queue, reasons, request, role, run, snapshot, standing, whole
 
@@ -167,6 +168,16 @@ def test_whether_the_queue_may_have_it_and_what_follows(name):
     queue_name, policy, more, says = ENTITLEMENTS[name]
     state = snapshot([node(gpus=8)], [on("eval", "n1", 8), gang("g", role(gpus=8), queue=queue_name, **more)], QUEUES)
     assert says in explained(state, "g", policy)[1].entitled
+
+
+def test_a_share_that_has_just_changed_makes_nobody_leave_yet_and_says_when():
+    state = snapshot([node(gpus=8)], [on("eval", "n1", 8), gang("g", role(gpus=8), queue="prod")], QUEUES)
+    policy = Policy(actions=Actions(preempt="observe", reclaim="act"), fairness=Fairness(stability=300.0))
+    one = next(one for one in state.gangs if one.key == "ns/g")
+    for ago, told in ((60.0, " (in 4 min, when its share has stood for 5m)"), (301.0, "")):
+        memory = CoreMemory(shares_since={"prod": ShareSince(share="gpu=all", since=NOW - ago)})
+        details = details_of(Scene.of(state), one, "NOT_ENOUGH_ROOM", policy, NOW, memory=memory)
+        assert details.entitled == f"entitled, so jobs of queues above their share{told} may be asked to leave for it"
 
 
 def test_lower_priority_in_the_own_queue_may_leave_without_any_share():

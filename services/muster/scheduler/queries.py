@@ -108,7 +108,14 @@ class Queries:
                 # The whole cluster is looked at: off the event loop, and once for all questions about this snapshot.
                 self._scene = (snapshot, await asyncio.to_thread(Scene.of, snapshot))
             details = await asyncio.to_thread(
-                details_of, self._scene[1], gang, reason.code, policy, now, named=self._job_name
+                details_of,
+                self._scene[1],
+                gang,
+                reason.code,
+                policy,
+                now,
+                named=self._job_name,
+                memory=self._memory(),
             )
         return reply_of(subject, details, self._world)
 

@@ -16,16 +16,19 @@ from muster.decide.explaining.holders import Holders, Named
 from muster.decide.explaining.nodes import SAID
 from muster.decide.explaining.words import asked_roles, wishes
 from muster.decide.fleet import Fleet, Ints, Mask
+from muster.decide.memory import CoreMemory
 from muster.decide.placement.feasibility import admission, capacity
-from muster.decide.reasons import Reason, count, format_amount, known_name
+from muster.decide.reasons import Reason, count, format_amount, known_name, span
 from muster.decide.room import Room
 from muster.decide.scheduling.state import least_charge
 from muster.decide.shares import Tree, tree_of
 from muster.decide.topology import domain_name, domains, resolve
+from muster.decide.waiting.stability import shares_stable
+from muster.model.durations import format_duration
 from muster.model.gangs import Gang
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, RoleName, split_key
+from muster.model.units import GangKey, QueueName, RoleName, split_key
 
 MOST_NODES = 2
 """Nodes whose holders are named."""
@@ -65,14 +68,23 @@ def own_name(gang: GangKey) -> str:
     return known_name(split_key(gang)[1])
 
 
-def details_of(scene: Scene, gang: Gang, code: str, policy: Policy, now: float, *, named: Named = own_name) -> Details:
-    """The details of a gang that waits for ``code``. ``now``: Unix seconds."""
+def details_of(
+    scene: Scene,
+    gang: Gang,
+    code: str,
+    policy: Policy,
+    now: float,
+    *,
+    named: Named = own_name,
+    memory: CoreMemory | None = None,
+) -> Details:
+    """The details of a gang that waits for ``code``. ``now``: Unix seconds; ``memory``: since when shares are what they are."""
     ask = ask_of(gang)
     if not ask.waiting or gang.queue not in scene.tree.queues:
         return Details()
     if code not in ROOM or not scene.fleet.size:
         return Details()
-    entitled, places = _entitled(scene, ask, policy), _Places(scene, ask)
+    entitled, places = _entitled(scene, ask, policy, memory, now), _Places(scene, ask)
     return Details(best_fit=places.best_fit(now, named), not_it=places.not_it(), entitled=entitled)
 
 
@@ -195,7 +207,7 @@ def _has_lower(scene: Scene, ask: Ask, policy: Policy) -> bool:
     )
 
 
-def _entitled(scene: Scene, ask: Ask, policy: Policy) -> str:
+def _entitled(scene: Scene, ask: Ask, policy: Policy, memory: CoreMemory | None, now: float) -> str:
     """Whether the queue may have what is asked within its share, and what follows."""
     tree, queue = scene.tree, ask.gang.queue
     charge = least_charge(scene.room, ask)
@@ -221,5 +233,14 @@ def _entitled(scene: Scene, ask: Ask, policy: Policy) -> str:
     if actions.preempt == "act":
         who.append("jobs of lower priority in its queue")
     if actions.reclaim == "act":
-        who.append("jobs of queues above their share")
+        who.append(f"jobs of queues above their share{_unstable(queue, policy, memory, now)}")
     return f"entitled, so {' and '.join(who)} may be asked to leave for it"
+
+
+def _unstable(queue: QueueName, policy: Policy, memory: CoreMemory | None, now: float) -> str:
+    """That a share which has just changed makes nobody leave yet."""
+    known = memory.shares_since.get(queue) if memory is not None else None
+    if known is None or shares_stable(memory or CoreMemory(), queue, now, policy):
+        return ""
+    left = span(known.since + policy.fairness.stability - now)
+    return f" (in {left}, when its share has stood for {format_duration(policy.fairness.stability)})"
