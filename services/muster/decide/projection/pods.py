@@ -7,6 +7,7 @@ from muster.decide.assignment import cards_from_annotations
 from muster.decide.cards import VISIBLE_DEVICES
 from muster.decide.projection.metadata import FENCE, controlling_owner, kept_annotations, seconds
 from muster.decide.projection.requests import DEFAULT_CARD, pod_request
+from muster.decide.reservations import SCHEDULER_NAME
 from muster.model.pods import (
     UNKNOWN_NAMESPACES,
     CardUse,
@@ -58,7 +59,7 @@ def project_pod(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)) 
         priority=spec.priority or 0,
         priority_class=spec.priority_class_name,
         preemption_policy=spec.preemption_policy or "PreemptLowerPriority",
-        cards=_cards(annotations, shape.request),
+        cards=_cards(annotations, shape.request, reserves=spec.scheduler_name == SCHEDULER_NAME),
         fence=whole_number(annotations.get(FENCE)),
         labels=metadata.labels,
         annotations=annotations,
@@ -132,12 +133,29 @@ def _gang(namespace: str, annotations: Mapping[str, str]) -> GangKey | None:
     return None
 
 
-def _cards(annotations: Mapping[str, str], request: Request) -> tuple[CardUse, ...]:
+def _cards(annotations: Mapping[str, str], request: Request, *, reserves: bool) -> tuple[CardUse, ...]:
+    """What stands on the pod where only Muster writes, if it is what the pod asks; else cards nobody knows, as of a foreign pod.
+
+    An owner who writes there himself claims neither more cards than he asks nor less of one. A reservation pod has its card
+    whole and leaves it to others (`reserves`).
+    """
     try:
-        return cards_from_annotations(annotations, request)
+        cards = cards_from_annotations(annotations, request)
     except ValueError:
-        # Someone wrote nonsense where only Muster writes; the pod then holds cards nobody knows, as a foreign pod does.
         return ()
+    if reserves:
+        return cards
+    share = request.share
+    number = request.cards if share is None else share.count
+    if len(cards) != number or len({use.index for use in cards}) != number or any(use.index < 0 for use in cards):
+        return ()
+    if any(use.whole is not (share is None) for use in cards):
+        return ()
+    if share is None:
+        return cards
+    return tuple(
+        CardUse(index=use.index, memory_mib=share.memory_mib, core_percent=share.core_percent) for use in cards
+    )
 
 
 def _exit_code(status: Any) -> int | None:
