@@ -79,6 +79,8 @@ class Eviction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """In millionths."""
     room_for: GangKey = GangKey("")
     """Who got the room; '' where an older memory does not say."""
+    moved: bool = False
+    """It was placed again in the same plan."""
 
 
 class Reservation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -195,8 +197,9 @@ def nominated(memory: CoreMemory, nominations: tuple[Nomination, ...]) -> CoreMe
 def evicted(memory: CoreMemory, plan: Plan, now: float) -> CoreMemory:
     """A plan was committed: its victims are remembered, older ones than `EVICTIONS_KEPT` are forgotten."""
     lost: dict[GangKey, Eviction] = {}
+    moved = plan.cause == "consolidate"
     for victim in plan.victims:
-        one = lost.get(victim.gang) or Eviction(gang=victim.gang, at=now, pods=0, room_for=plan.gang)
+        one = lost.get(victim.gang) or Eviction(gang=victim.gang, at=now, pods=0, room_for=plan.gang, moved=moved)
         lost[victim.gang] = msgspec.structs.replace(one, pods=one.pods + 1, cards=one.cards + victim.cards)
     kept = tuple(one for one in memory.evictions if one.at + EVICTIONS_KEPT > now)
     return msgspec.structs.replace(memory, evictions=(*kept, *lost.values()))

@@ -21,6 +21,7 @@ from muster.decide.preemption.history import plan_stopped
 from muster.decide.preemption.judging import Judge
 from muster.decide.preemption.law import in_queue, reclaimable, within_claim
 from muster.decide.preemption.owing import owes_of
+from muster.decide.preemption.precedence import turned
 from muster.decide.preemption.protection import Protection
 from muster.decide.preemption.victims import Unit, surplus_left, unit_of
 from muster.decide.preemption.world import World, without_members, world_of
@@ -89,7 +90,10 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
     judge = Judge(world.trial, ask, moved_per_gained=policy.preemption.moved_per_gained)
     if plan.cause == "reclaim" and not shares_stable(memory, ask.gang.queue, now, policy):
         return f"the share of queue {ask.gang.queue} has changed within {policy.fairness.stability:g} s: nobody leaves for it yet"
-    why = _moves(world, ask, units, plan) if plan.cause == CONSOLIDATE else _evictions(judge, units, plan)
+    if plan.cause == CONSOLIDATE:
+        why = _moves(world, ask, units, plan)
+    else:
+        why = turned(memory, plan.gang, units) or _evictions(judge, units, plan)
     return why or _room(snapshot, memory, plan, frozenset(victim.uid for victim in plan.victims))
 
 

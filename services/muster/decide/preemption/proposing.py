@@ -23,6 +23,7 @@ from muster.decide.preemption.history import digest_of, stopped
 from muster.decide.preemption.moves import consolidation
 from muster.decide.preemption.owing import owes_of
 from muster.decide.preemption.plans import Effort, Found, Planner
+from muster.decide.preemption.precedence import took_room_of
 from muster.decide.preemption.protection import Protection, restarts_of
 from muster.decide.preemption.victims import Unit
 from muster.decide.preemption.world import World, world_of
@@ -234,6 +235,8 @@ def _evictions(
     actions = policy.actions
     reclaim = actions.reclaim == "act" and shares_stable(memory, ask.gang.queue, now, policy)
     units = supply.for_ask(ask, world.tree, preempt=actions.preempt == "act", reclaim=reclaim)
+    takers = took_room_of(memory, ask.gang.key)
+    units = [unit for unit in units if unit.owed or unit.gang.key not in takers] if takers else units
     if not units:
         return None
     moved = policy.preemption.moved_per_gained
