@@ -25,6 +25,7 @@ from muster.decide.reasons import Reason
 from muster.decide.room import Room
 from muster.decide.scheduling.holds import Held, hold_of
 from muster.decide.scheduling.nominated import freeing, hold_nominated
+from muster.decide.scheduling.quotas import Quotas
 from muster.decide.scheduling.repair import repair
 from muster.decide.scheduling.reserving import Keeping
 from muster.decide.scheduling.state import Round, least_charge
@@ -104,17 +105,20 @@ def _decided(
     keeping = Keeping(
         work, empty, snapshot, memory=memory, now=now, policy=policy, asks=hopeful, promoted=ahead, nominated=reserved
     )
-    failed = serve_minimums(work, hopeful, first=first, keeping=keeping)
+    quotas = Quotas(tree, room, hopeful, promoted=ahead, most=policy.waiting.reservations)
+    failed = serve_minimums(work, hopeful, first=first, keeping=keeping, quotas=quotas)
     memory = repair(work, keeping.lend(failed), memory, policy=policy.solver, solve=solve)
     keeping.resume()
     serve_surplus(work, hopeful, keeping=keeping)
+    kept_out = {ask.gang.key: why for ask in failed if (why := quotas.keeps_out(ask)) is not None}
+    quotas.release()
     keeping.release()
 
     places, rejected = _places(work, snapshot, recount)
     started = {place.gang for place in places}
     explainer = Explainer(work, before=before, empty=empty)
     waiting = [ask for key, ask in asks.items() if key not in started]
-    pending = explainer.pending(waiting, holds | rejected | keeping.reasons(explainer.why))
+    pending = explainer.pending(waiting, holds | rejected | keeping.reasons(explainer.why) | kept_out)
     memory = keeping.remembered(memory, {place.gang: place.slots for place in places})
     memory = msgspec.structs.replace(
         memory, nominations=tuple(one for one in memory.nominations if one.gang in reserved)
@@ -151,7 +155,9 @@ def demand_of(fleet: Fleet, tree: Tree, asks: Iterable[Ask]) -> dict[QueueName, 
     return demand
 
 
-def serve_minimums(work: Round, asks: Iterable[Ask], *, keeping: Keeping, first: Iterable[GangKey] = ()) -> list[Ask]:
+def serve_minimums(
+    work: Round, asks: Iterable[Ask], *, keeping: Keeping, quotas: Quotas, first: Iterable[GangKey] = ()
+) -> list[Ask]:
     """Gangs whose room was freed for them, broken gangs, then queue by queue; what did not fit, in the order tried.
 
     What fails at its turn may be reserved for; those whose turn comes later are kept from that room.
@@ -160,7 +166,12 @@ def serve_minimums(work: Round, asks: Iterable[Ask], *, keeping: Keeping, first:
     lacking = [ask for ask in asks if ask.minimum > 0]
     for key in first:
         ask = next((one for one in lacking if one.gang.key == key), None)
-        if ask is not None and work.admit(ask):
+        if ask is None:
+            continue
+        with quotas.turn(ask):
+            admitted = work.admit(ask)
+        if admitted:
+            quotas.started(ask)
             lacking.remove(ask)
             work.settled.add(key)
     broken = sorted((ask for ask in lacking if ask.gang.broken), key=lambda ask: gang_key_order(ask.gang))
@@ -171,7 +182,11 @@ def serve_minimums(work: Round, asks: Iterable[Ask], *, keeping: Keeping, first:
         promoted=keeping.promoted,
     )
     for turn in chain(broken, iter(line.next, None)):
-        if work.admit(turn) or keeping.let_in(turn, partial(work.admit, turn), whole=True):
+        with quotas.turn(turn):
+            admitted = work.admit(turn) or keeping.let_in(turn, partial(work.admit, turn), whole=True)
+            if admitted:
+                quotas.started(turn)
+        if admitted:
             if turn.gang.key in keeping.known or turn.gang.key in keeping.promoted:
                 work.settled.add(turn.gang.key)
         else:
