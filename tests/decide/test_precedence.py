@@ -80,39 +80,6 @@ def test_neither_proposer_nor_committer_lets_a_taker_leave_for_the_one_it_took_f
     assert "plans do not go back and forth" in refusal(state, took(("ns/low", "ns/high")), 10.0, POLICY, entry)
 
 
-def test_nobody_leaves_only_to_come_back_at_once():
-    """One card would do; that two more leave makes the shares look better, but their job starts again beside it."""
-
-    def held(name, at, cards, *, of):
-        members = (standing(f"{name}-0", at, cards=whole(*cards)),)
-        return gang(name, role(count=0, gpus=len(cards)), minimum=1, queue=of, members=members)
-
-    def asks(name, cards, *, of, **more):
-        return gang(name, role(gpus=cards), queue=of, **more)
-
-    queues = [queue(name, weight=weight, deserved={"gpu": 14 * weight // 6 * CARD}) for name, weight in WEIGHTS.items()]
-    running = [
-        held("a", "n1", (0, 1, 2, 3, 4), of="production"),
-        held("b", "n1", (5, 6, 7), of="research"),
-        held("one", "n2", (0,), of="research"),
-        held("two", "n2", (1, 2), of="research"),
-        held("rest", "n2", (3, 4), of="research"),
-        held("d", "n2", (5, 6, 7), of="shared"),
-    ]
-    # Whoever else waits asks nobody to leave, but counts as demand: so shares are 8.5, 5 and 2.5 cards.
-    waiting = [
-        asks("p", 8, of="production", never_preempts=True),
-        asks("r", 8, of="research", never_preempts=True),
-        asks("more", 1, of="shared"),
-    ]
-    assert (
-        propose(
-            snapshot([node("n1", gpus=8), node("n2", gpus=8)], [*running, *waiting], queues), CoreMemory(), 10.0, POLICY
-        ).plan
-        is None
-    )
-
-
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 JOBS = st.lists(

@@ -22,6 +22,7 @@ from rich.table import Table
 from muster import client
 from muster.bus.errors import BusError, UnsuitableServerError
 from muster.bus.messages import StatusEvent
+from muster.bus.queries import NodesReply
 from muster.cli.connection import add_json
 from muster.cli.demo.story import SCENES, Scene
 from muster.cli.demo.view import Palette, allocation, render, short, shortened
@@ -58,6 +59,22 @@ class Seen(msgspec.Struct):
     submitted: float = 0.0
 
 
+class Cordons:
+    """Which nodes were seen cordoned, and which of them were seen open again."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.returned: set[str] = set()
+
+    def look(self, nodes: NodesReply) -> None:
+        """What the nodes are now."""
+        for row in nodes.nodes:
+            if row.cordoned:
+                self.seen.add(row.name)
+            elif row.name in self.seen:
+                self.returned.add(row.name)
+
+
 def add(subparsers: Any) -> None:
     """Add the command."""
     parser = subparsers.add_parser(
@@ -84,8 +101,9 @@ async def run(arguments: argparse.Namespace) -> int:
     cluster = files("muster.cli.demo") / "cluster.yaml"
     began = time.monotonic()
     try:
-        stack = Stack(arguments.state_dir, cluster=str(cluster))
-        with console.status("starting NATS, a simulated cluster of 81 cards, and the services"):
+        policy = str(files("muster.cli.demo") / "policy.yaml")
+        stack = Stack(arguments.state_dir, cluster=str(cluster), environ={"MUSTER_POLICY": policy})
+        with console.status("starting NATS, a simulated cluster of 85 cards, and the services"):
             await stack.start()
     except (StackError, UnsuitableServerError) as error:
         await stack.stop()
@@ -116,6 +134,7 @@ async def _play_and_report(stack: Stack, console: Console, *, as_json: bool, pic
     await apply_objects(stack.kubeconfig)
     seen = [Seen(scene=scene) for scene in SCENES]
     samples: list[float] = []
+    cordons = Cordons()
     async with (
         client.connect(stack.nats.url) as muster,
         await connect_kube(kubeconfig=stack.kubeconfig, user_agent="muster-demo") as kube,
@@ -125,7 +144,7 @@ async def _play_and_report(stack: Stack, console: Console, *, as_json: bool, pic
         try:
             async with asyncio.timeout(LIMIT_SECONDS):
                 fullest = await _watch(
-                    muster, followers, seen, samples, console, live=not as_json and console.is_terminal
+                    muster, followers, seen, samples, cordons, console=console, live=not as_json and console.is_terminal
                 )
                 if picture is not None and fullest is not None:
                     save_picture(fullest, picture)
@@ -135,7 +154,7 @@ async def _play_and_report(stack: Stack, console: Console, *, as_json: bool, pic
             for follower in (*followers, training):
                 follower.cancel()
             await asyncio.gather(*followers, training, return_exceptions=True)
-    return _report(seen, samples, console, as_json=as_json)
+    return _report(seen, samples, cordons, console=console, as_json=as_json)
 
 
 async def apply_objects(kubeconfig: Path) -> None:
@@ -173,8 +192,9 @@ async def _watch(
     followers: "list[asyncio.Task[None]]",
     seen: list[Seen],
     samples: list[float],
-    console: Console,
+    cordons: Cordons,
     *,
+    console: Console,
     live: bool,
 ) -> RenderableType | None:
     """Show the story until every submission has ended; returns the view when most cards were in use and a gang waited, best with another leaving."""
@@ -190,6 +210,7 @@ async def _watch(
             except BusError:
                 continue
             samples.append(allocation(nodes))
+            cordons.look(nodes)
             news = _news(seen)
             leaving = _asked_to_leave(seen)
             view = render(nodes=nodes, gangs=gangs, palette=palette, news=news, began=began, leaving=leaving)
@@ -237,7 +258,7 @@ def _news(seen: list[Seen]) -> list[str]:
     return lines
 
 
-def summary(seen: list[Seen], samples: list[float]) -> dict[str, Any]:
+def summary(seen: list[Seen], samples: list[float], cordons: Cordons) -> dict[str, Any]:
     """What happened, in numbers; times in seconds."""
     waits = {}
     for item in seen:
@@ -258,6 +279,8 @@ def summary(seen: list[Seen], samples: list[float]) -> dict[str, Any]:
         "started_after": waits,
         "waited_with_reason": queued,
         "preempted": preempted,
+        "cordoned": sorted(cordons.seen),
+        "given_back": sorted(cordons.returned),
         "allocation_mean": round(statistics.fmean(samples), 3) if samples else 0.0,
         "allocation_peak": round(max(samples, default=0.0), 3),
     }
@@ -294,11 +317,13 @@ def _what_happened(result: dict[str, Any], name: str) -> str:
     return f"left for {left['for']} ({warned}{kept}){resumed}"
 
 
-def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json: bool) -> int:
-    result = summary(seen, samples)
+def _report(seen: list[Seen], samples: list[float], cordons: Cordons, *, console: Console, as_json: bool) -> int:
+    result = summary(seen, samples, cordons)
     wanted = {item.scene.id: _expected(item.scene) for item in seen}
     leavers = {item.scene.id for item in seen if item.scene.leaves}
+    woken = sorted(item.scene.wakes for item in seen if item.scene.wakes)
     good = result["states"] == wanted and _as_told(result["preempted"], leavers)
+    good = good and result["cordoned"] == result["given_back"] == woken
     if as_json:
         print(json.dumps({**result, "as_expected": good}))
         return 0 if good else 1
@@ -319,8 +344,13 @@ def _report(seen: list[Seen], samples: list[float], console: Console, *, as_json
     console.print(
         f"\ncards in use: {result['allocation_mean']:.0%} on average, {result['allocation_peak']:.0%} at the peak"
     )
+    console.print(
+        f"idle nodes cordoned: {', '.join(result['cordoned']) or 'none'}; given back for a job that needed them: "
+        f"{', '.join(result['given_back']) or 'none'}"
+    )
     if not good:
-        differing = [name for name, state in result["states"].items() if state != wanted[name]]
+        differing = sorted(set(woken) ^ set(result["given_back"]))
+        differing += [name for name, state in result["states"].items() if state != wanted[name]]
         differing += sorted(leavers ^ {name for name, left in result["preempted"].items() if left["resumed_after"]})
         console.print(f"[red]not as expected: {', '.join(differing)}[/red]")
         return 1

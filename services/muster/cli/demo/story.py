@@ -1,5 +1,5 @@
 """What the demo submits, and when: a cluster that fills up, a gang that has to wait, one that has to leave for another and
-comes back, shares of cards, a cancelled job.
+comes back, shares of cards, a cancelled job, an idle node.
 
 Every job is an ordinary submission over NATS. `run_seconds` only tells the simulated kubelets how long its pods live.
 """
@@ -21,6 +21,8 @@ class Scene(msgspec.Struct, frozen=True, kw_only=True):
     cancel_at: float | None = None
     leaves: bool = False
     """It has to leave for another job, and resumes."""
+    wakes: str = ""
+    """The idle node that comes back for it."""
 
 
 def volcano_job(
@@ -148,5 +150,18 @@ SCENES: tuple[Scene, ...] = (
         text="submitted, and cancelled four seconds later",
         manifest=volcano_job("forgotten", replicas=1, limits={"nvidia.com/gpu": 1}, run_seconds=None),
         cancel_at=13.0,
+    ),
+    Scene(
+        at=16.0,
+        id="evaluate",
+        text="four L4 cards: their machine was idle, is cordoned, and comes back",
+        manifest=volcano_job(
+            "evaluate",
+            replicas=1,
+            limits={"nvidia.com/gpu": 4},
+            run_seconds=5,
+            selector={"nvidia.com/gpu.product": "NVIDIA-L4"},
+        ),
+        wakes="l4-01",
     ),
 )

@@ -74,7 +74,8 @@ def grid(reply: NodesReply, palette: Palette) -> Table:
         column = Table.grid(padding=(0, 1))
         column.add_row(Text(rack or "elsewhere", style="bold"), "")
         for row in rows:
-            column.add_row(row.name, node_cells(row, palette))
+            name = Text(f"{row.name} (idle, cordoned)", style="dim") if row.cordoned else Text(row.name)
+            column.add_row(name, node_cells(row, palette))
         columns.append(column)
     table.add_row(*columns)
     return table

@@ -82,7 +82,7 @@ def _never(numbers: Numbers) -> tuple[str, ...]:
 
 
 def _no_node(numbers: Numbers) -> tuple[str, ...]:
-    if "selector" in numbers:
+    if isinstance(numbers.get("selector"), str):
         there = f" (there are {numbers['labels']})" if numbers.get("labels") else ""
         return (f"correct the nodeSelector {numbers['selector']}{there}, or label nodes so",)
     cures = {
@@ -93,6 +93,8 @@ def _no_node(numbers: Numbers) -> tuple[str, ...]:
         "card_kind": "ask for cards that there are (muster get nodes)",
         "volumes": "use volumes that nodes with room can reach",
     }
+    if numbers.get("withheld"):
+        return ("wait a moment: idle nodes come back for it",)
     found = [text for name, text in cures.items() if numbers.get(name)]
     return (", or ".join(found),) if found else ()
 

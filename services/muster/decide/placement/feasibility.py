@@ -149,7 +149,8 @@ def _schedulable(fleet: Fleet, tolerations: tuple[Toleration, ...]) -> Mask:
     if tolerates(tolerations, UNSCHEDULABLE):
         return np.ones(fleet.size, dtype=np.bool_)
     tainted = np.array([UNSCHEDULABLE in taints for taints in fleet.taint_sets], dtype=np.bool_)
-    return ~fleet.unschedulable & (~tainted[fleet.taint_codes] if fleet.size else True)
+    # Our own cordons are judged as a predicate of their own.
+    return fleet.withheld | (~fleet.unschedulable & (~tainted[fleet.taint_codes] if fleet.size else True))
 
 
 def _card_kind(fleet: Fleet, shape: Shape) -> Mask:

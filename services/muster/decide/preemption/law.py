@@ -121,25 +121,15 @@ def _second_case(tree: Tree, ask: Ask, cross: Sequence[Unit], charge: Mapping[st
         levels.update(below_common(tree, ask.gang.queue, queue), below_common(tree, queue, ask.gang.queue))
     before = _ratios(tree, levels, taken)
     allowed = True
-    freed: dict[QueueName, dict[str, int]] = {}
     for unit in cross:
         allowed = allowed and donor_keeps(tree, ask, unit, taken)
         tree.charge(unit.gang.queue, unit.charge, -1)
-        mine = freed.setdefault(unit.gang.queue, {})
-        for resource in taken:
-            mine[resource] = mine.get(resource, 0) + unit.charge.get(resource, 0)
     tree.charge(ask.gang.queue, charge)
-    total = {resource: sum(one[resource] for one in freed.values()) for resource in taken}
-    for donor, amounts in freed.items():
-        # What leaves beside what the gang takes can be used again at once, by the donor too: that improves nothing.
-        back = {name: min(amounts[name], max(0, total[name] - charge.get(name, 0))) for name in taken}
-        tree.charge(donor, back)
-        allowed = allowed and _ratios(tree, levels, taken) < before
-        tree.charge(donor, back, -1)
+    after = _ratios(tree, levels, taken)
     tree.charge(ask.gang.queue, charge, -1)
     for unit in cross:
         tree.charge(unit.gang.queue, unit.charge, 1)
-    return allowed
+    return allowed and after < before
 
 
 def _ratios(tree: Tree, levels: Iterable[QueueName], resources: Iterable[str]) -> list[Fraction]:
