@@ -6,9 +6,12 @@ TRACE.csv has the columns job_id, submission_time, duration (seconds) and num_gp
 queues nor priorities nor a cluster, so these are drawn here, by job id and seed alone, alike for every policy: three queues
 and three priorities. Jobs of 8 cards or fewer are one pod; larger ones are pods of 8 cards in one rack where they fit one.
 
-    muster      the cores as they are
+    muster      the cores as they are, with a max-wait of an hour
     greedy      greedy order, no reservation; eviction as the cores do it
     naive       the same, and who leaves is whoever has the lowest priority, latest first, until the gang fits
+
+`--curve` runs the first of them with other limits too: how many cards may move for each that is gained, and after how long
+a gang goes before the others. What large gangs wait less, others lose.
 """
 
 import argparse
@@ -18,6 +21,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -37,6 +41,9 @@ NODES_PER_RACK = 8
 GIB = 2**30
 CARD = 1_000_000
 LARGE = 16
+MAX_WAIT = 3600.0
+CURVE = ((1.5, 3600.0), (2.0, 3600.0), (3.0, 900.0), (3.0, 3600.0), (3.0, 21_600.0), (4.0, 3600.0), (4.0, 21_600.0))
+"""Cards that may move per card gained, and max-wait in seconds."""
 CHECKPOINT = 900.0
 RESTART = 120.0
 QUEUES = (("production", 3, 0.5), ("research", 2, 0.3), ("shared", 1, 0.2))
@@ -153,7 +160,7 @@ def cluster(cards: int) -> tuple[list[Node], list[Queue]]:
 def variants() -> list[Variant]:
     """Ours, and the two that it is compared with."""
     acts = Actions(bind="act", preempt="act", reclaim="act", consolidate="observe")
-    ours = Policy(actions=acts, fairness=Fairness(stability=0.0))
+    ours = Policy(actions=acts, fairness=Fairness(stability=0.0), waiting=Waiting(max_wait=MAX_WAIT))
     plain = msgspec.structs.replace(
         ours,
         waiting=Waiting(reservations=0, max_wait=0.0),
@@ -163,6 +170,23 @@ def variants() -> list[Variant]:
         Variant(name="muster", policy=ours, propose=propose),
         Variant(name="greedy", policy=plain, propose=propose),
         Variant(name="naive", policy=plain, propose=propose_naive),
+    ]
+
+
+def curve() -> list[Variant]:
+    """Ours with other limits."""
+    ours = variants()[0].policy
+    return [
+        Variant(
+            name=f"moved {moved:g}, max-wait {wait / 3600:g} h",
+            policy=msgspec.structs.replace(
+                ours,
+                preemption=msgspec.structs.replace(ours.preemption, moved_per_gained=moved),
+                waiting=msgspec.structs.replace(ours.waiting, max_wait=wait),
+            ),
+            propose=propose,
+        )
+        for moved, wait in CURVE
     ]
 
 
@@ -232,6 +256,7 @@ def main() -> int:
     parser.add_argument("--days", type=float, default=60.0, help="of arrivals (default: all)")
     parser.add_argument("--seed", type=int, default=1, help="for queues and priorities")
     parser.add_argument("--tick", type=float, default=600.0, help="seconds between decisions while somebody waits")
+    parser.add_argument("--curve", action="store_true", help="also with other limits on moves and waiting")
     parser.add_argument("--only", choices=[variant.name for variant in variants()], help="run one policy")
     parser.add_argument("--write", type=Path, help="Markdown file to write the table into")
     parser.add_argument("--json", type=Path, help="write the numbers as JSON")
@@ -248,12 +273,32 @@ def main() -> int:
             found.append(run(variant, jobs, given.cards, rules=rules, progress=_progress(variant.name, len(jobs))))
             print(file=sys.stderr)
     text = report(found, jobs, given)
+    if given.curve:
+        text = f"{text}\n\n{_curve(jobs, given, rules)}"
     print(text)
     if given.write:
         write_between(given.write, f"trace {given.trace.stem}", text)
     if given.json:
         given.json.write_text(json.dumps([msgspec.to_builtins(one) for one in found], indent=2) + "\n")
     return 0
+
+
+def _curve(jobs: Sequence[Job], given: argparse.Namespace, rules: Rules) -> str:
+    """The runs with other limits, two at a time, as a table."""
+    with ProcessPoolExecutor(max_workers=2) as pool:
+        runs = [(one, pool.submit(run, one, jobs, given.cards, rules=rules)) for one in curve()]
+        found = []
+        for number, (one, running) in enumerate(runs, start=1):
+            found.append(running.result())
+            print(f"{one.name}: {number} of {len(runs)} done", file=sys.stderr, flush=True)
+    return "\n".join(
+        (
+            "The same with other limits: cards that may move for each that is gained (`preemption.moved_per_gained`), and",
+            f"the max-wait after which a gang goes first. The 95th percentile of {found[0].large} gangs hangs on the two or three longest.",
+            "",
+            table(HEAD, [_row(one) for one in found]),
+        )
+    )
 
 
 def _progress(name: str, jobs: int) -> Callable[[int], None]:
@@ -268,37 +313,40 @@ def _progress(name: str, jobs: int) -> Callable[[int], None]:
     return tell
 
 
+HEAD = [
+    "policy",
+    f"waiting of gangs ≥ {LARGE} cards p50 / p95 / longest, h",
+    "waiting of all p50 / p95, h",
+    "evicted card-hours",
+    "lost card-hours",
+    "restarts (per job)",
+    "makespan, h",
+    "useful use of cards until then",
+    "CPU s",
+]
+
+
+def _row(one: Summary) -> list[str]:
+    return [
+        one.name,
+        f"{one.large_p50:.1f} / {one.large_p95:.2f} / {one.large_longest:.1f}",
+        f"{one.all_p50:.2f} / {one.all_p95:.1f}",
+        f"{one.evicted_card_hours:.0f}",
+        f"{one.lost_card_hours:.0f}",
+        f"{one.restarts} ({one.restarts_per_job:.2f})",
+        f"{one.makespan:.0f}",
+        f"{100 * one.utilisation:.1f} %",
+        f"{one.seconds:.0f}",
+    ]
+
+
 def report(found: Sequence[Summary], jobs: Sequence[Job], given: argparse.Namespace) -> str:
     """The table with how it was made."""
     load = sum(job.work * job.pods * job.shape.request.cards for job in jobs)
     span = max((job.at for job in jobs), default=0.0)
-    head = [
-        "policy",
-        f"waiting of gangs ≥ {LARGE} cards p50 / p95 / longest, h",
-        "waiting of all p50 / p95, h",
-        "evicted card-hours",
-        "lost card-hours",
-        "restarts (per job)",
-        "makespan, h",
-        "useful use of cards until then",
-        "CPU s",
-    ]
-    rows = [
-        [
-            one.name,
-            f"{one.large_p50:.1f} / {one.large_p95:.1f} / {one.large_longest:.1f}",
-            f"{one.all_p50:.2f} / {one.all_p95:.1f}",
-            f"{one.evicted_card_hours:.0f}",
-            f"{one.lost_card_hours:.0f}",
-            f"{one.restarts} ({one.restarts_per_job:.2f})",
-            f"{one.makespan:.0f}",
-            f"{100 * one.utilisation:.1f} %",
-            f"{one.seconds:.0f}",
-        ]
-        for one in found
-    ]
     lines = [
-        f"`python -m loadtest trace {given.trace.name} --cards {given.cards} --days {given.days:g} --seed {given.seed} --tick {given.tick:g}`",
+        f"`python -m loadtest trace {given.trace.name} --cards {given.cards} --days {given.days:g} --seed {given.seed} --tick {given.tick:g}`"
+        + (" with `--curve`" if given.curve else ""),
         "",
         (
             f"{len(jobs)} jobs, {sum(one.large for one in found[:1])} gangs of {LARGE} cards or more, on {given.cards} cards; offered load "
@@ -306,7 +354,7 @@ def report(found: Sequence[Summary], jobs: Sequence[Job], given: argparse.Namesp
             f"of work and pays {RESTART:g} s for a restart."
         ),
         "",
-        table(head, rows),
+        table(HEAD, [_row(one) for one in found]),
         "",
         machine(),
     ]

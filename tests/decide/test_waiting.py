@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from muster.decide.memory import Backfilled, CoreMemory, Reservation
+from muster.decide.memory import Backfilled, CoreMemory, Eviction, Reservation
 from muster.decide.preemption import propose
 from muster.decide.scheduling import decide
 from muster.decide.waiting.durations import expected_duration, expected_end, followed
@@ -103,6 +103,12 @@ class TestWhoMayUseReservedRoom:
         assert placed(decision) == {"s"}
         assert decision.memory.reservations == ()
 
+    def test_who_lost_room_too_often_is_not_let_in_for_nobody_would_ask_it_to_leave(self):
+        state = snapshot(NODES, HALF, asks("big", **BIG), asks("s", cards=2, preemptible=True, order=2))
+        assert placed(at(state)) == {"s"}
+        tired = CoreMemory(evictions=tuple(Eviction(gang="ns/s", at=NOW - 60.0 * n) for n in range(3)))
+        assert placed(at(state, tired)) == set()
+
     def test_where_preemption_only_observes_nobody_is_let_in_to_be_evicted_later(self):
         state = snapshot(NODES, HALF, asks("big", **BIG), asks("s", cards=2, order=2, preemptible=True))
         watching = Policy(actions=Actions(preempt="observe"))
@@ -129,6 +135,23 @@ class TestWhoIsReservedFor:
         decision = at(snapshot(NODES, running("x", "n1", 4), asks("big", **BIG), asks("s", cards=2, order=2)))
         assert decision.memory.reservations == ()
         assert placed(decision) == {"s"}, "a gang that can count on nothing keeps nobody out"
+
+    def test_after_its_max_wait_there_too_and_newcomers_that_nobody_may_ask_are_kept_out(self):
+        big, small = asks("big", **BIG, submitted=100.0), asks("s", cards=2, order=2)
+        decision = at(snapshot(NODES, running("x", "n1", 4), big, small), max_wait=900)
+        [kept] = decision.memory.reservations
+        assert (kept.gang, kept.nodes, kept.start) == ("ns/big", ("n1", "n2"), None)
+        assert placed(decision) == set()
+        assert told(decision)["s"].code == "HELD_FOR_OTHERS"
+
+    def test_it_keeps_its_nodes_when_nobody_knows_any_more_when_they_will_be_free(self):
+        big = asks("big", cards=8, submitted=100.0)
+        busy = [running("x", "n1", 4), running("y", "n2", 4)]
+        memory = CoreMemory(
+            reservations=(Reservation(gang="ns/big", gang_uid="uid-big", nodes=("n2",), made_at=5.0, start=NOW + 60),)
+        )
+        [kept] = at(snapshot(NODES, *busy, big), memory, max_wait=900).memory.reservations
+        assert (kept.nodes, kept.start, kept.made_at) == (("n2",), None, 5.0)
 
     def test_where_all_may_be_asked_the_ends_need_not_be_known(self):
         decision = at(snapshot(NODES, running("x", "n1", 4, preemptible=True), asks("big", **BIG)))

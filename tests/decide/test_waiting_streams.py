@@ -12,7 +12,7 @@ from muster.decide.scheduling import decide
 from muster.decide.scheduling.reserving import Keeping
 from muster.model.instructions import Place
 from muster.model.pods import Request, Shape, TopologyWish
-from muster.model.policy import Actions, Policy, Waiting
+from muster.model.policy import Actions, Policy, Solver, Waiting
 from muster.model.units import Bytes, CardCount, MilliCpu, QueueName
 from muster.model.workloads import Limits, Queue
 from muster.scenarios.stream import Job, Rules, Stream
@@ -133,6 +133,33 @@ def test_nobody_waits_for_ever_and_no_more_is_held_than_allowed(rows):
     assert max(life.waited for life in lives.values()) <= MAX_WAIT + LONGEST + work
     assert all(idle <= most for idle, most in held)
     assert all(most <= CARDS * CARD for _, most in held)
+
+
+OTHERS = st.lists(
+    st.tuples(st.floats(20, LONGEST), st.sampled_from((1, 2, 4)), st.integers(0, 2), st.booleans(), st.booleans()),
+    min_size=40,
+    max_size=70,
+)
+
+
+@given(OTHERS, st.sampled_from((2, 3, 4)), st.integers(0, 1))
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_large_gang_waits_no_longer_than_its_max_wait_and_the_longest_job(rows, pods, priority):
+    """Jobs of all priorities come every three seconds, some of them not to be asked to leave, some without a known end.
+
+    From its max-wait on nobody of its queue takes its room any more: neither newcomers with a higher priority, nor whoever
+    is protected from one more eviction. Should it be evicted itself, it waits anew.
+    """
+    others = [
+        job(f"s{n}", at=1 + 3.0 * n, work=work, cards=cards, priority=rank, preemptible=preemptible,
+            expected=work if says and not preemptible else 0.0, checkpoint_interval=10.0)
+        for n, (work, cards, rank, preemptible, says) in enumerate(rows)
+    ]  # fmt: skip
+    big = job("big", at=5.0, work=30.0, cards=8, pods=pods, priority=priority)
+    policy = msgspec.structs.replace(POLICY, waiting=Waiting(max_wait=100.0), solver=Solver(enabled=False))
+    life = lives_of(stream([*others, big], policy=policy))["big"]
+    assert life.ended is not None
+    assert life.waited <= (1 + life.restarts) * (100.0 + LONGEST + TICK)
 
 
 @given(jobs)

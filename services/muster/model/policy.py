@@ -101,7 +101,7 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """A gang that lost pods so often within an hour is protected until the hour is over."""
     cards_per_hour: Count = 0
     """Cards that evictions may free within an hour; over it the actor stops and says so."""
-    moved_per_gained: Amount = 4.0
+    moved_per_gained: Amount = 3.0
     """Cards that victims hold, per card that the gang gains; a plan over it is not proposed."""
     grace: Seconds = 30.0
     """Between the warning and the eviction, for a gang that names none (muster.dev/preemption-grace)."""

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import msgspec
 
 from muster.decide.memory import CoreMemory
-from muster.decide.preemption.protection import HOUR
 from muster.decide.preemption.victims import Unit
+from muster.decide.waiting.eviction import HOUR
 from muster.model.durations import format_duration
 from muster.model.gangs import Gang
 from muster.model.instructions import Evict

@@ -5,7 +5,7 @@ several are open at once where they have nothing in common. A plan that was refu
 while everything it looked at is the same.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 import numpy as np
@@ -97,6 +97,7 @@ def _proposed(
     """What gangs ask that had no plan: those who ask the same have none either."""
     special = {one.gang for one in memory.reservations} | {one.reserved_for for one in memory.backfilled}
     effort = Effort()
+    first = promoted(world.asks.values(), memory, now, policy)
     open_to_all = dict(world.trial.blocked)
     for number, ask in enumerate(turns):
         asked: object = (_asked(ask), ask.gang.key if ask.gang.key in special else "")
@@ -104,7 +105,7 @@ def _proposed(
             continue
         world.trial.blocked = dict(open_to_all)
         if memory.reservations:
-            _keep_for(world, ask, turns[:number], memory)
+            _keep_for(world, ask, turns[:number], memory, first)
         found = _evictions(
             world, start, supply, ask, policy, allowances=allowances, memory=memory, now=now, effort=effort
         )
@@ -125,7 +126,7 @@ def _proposed(
             continue
         world.trial.blocked = dict(open_to_all)
         if memory.reservations:
-            _keep_for(world, ask, turns[:number], memory)
+            _keep_for(world, ask, turns[:number], memory, first)
         moved = _moves(world, start, supply, ask, until, allowances=allowances) if asked not in unmoved else None
         if moved is None:
             unmoved.add(asked)
@@ -162,13 +163,16 @@ def _supply(world: World, snapshot: Snapshot, memory: CoreMemory, now: float, po
     )
 
 
-def _keep_for(world: World, ask: Ask, earlier: Iterable[Ask], memory: CoreMemory) -> None:
+def _keep_for(world: World, ask: Ask, earlier: Iterable[Ask], memory: CoreMemory, first: Collection[GangKey]) -> None:
     """The gang is not planned onto nodes reserved for one of its queue with more priority: it would have to leave again.
 
-    For the rest the law alone decides: who is entitled does not wait for others' reservations.
+    Nor onto those reserved for one of its queue that has waited too long (``first``), whatever its priority: that one would
+    never get its room. For the rest the law alone decides: who is entitled does not wait for others' reservations.
     """
     ahead = {
-        one.gang.key for one in earlier if one.gang.queue == ask.gang.queue and one.gang.priority > ask.gang.priority
+        one.gang.key
+        for one in earlier
+        if one.gang.queue == ask.gang.queue and (one.gang.priority > ask.gang.priority or one.gang.key in first)
     }
     names = {name for one in memory.reservations if one.gang in ahead for name in one.nodes}
     if names:

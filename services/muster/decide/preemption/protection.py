@@ -14,28 +14,18 @@ from muster.decide.memory import CoreMemory
 from muster.decide.pauses import sentence, standing
 from muster.decide.preemption.victims import belongs_to_cluster, pods_that_stand
 from muster.decide.shares import Tree
+from muster.decide.waiting.eviction import evicted_lately
 from muster.model.durations import format_duration
 from muster.model.gangs import Gang
 from muster.model.pauses import Pause
 from muster.model.policy import Policy
 from muster.model.units import GangKey, PodUid
 
-HOUR = 3600.0
-
 
 def grace_of(gang: Gang, policy: Policy) -> float:
     """Seconds between the warning and the eviction of its pods."""
     own = policy.rules(gang.queue).grace_max
     return min(gang.timing.grace or policy.preemption.grace, policy.preemption.grace_max if own is None else own)
-
-
-def evicted_lately(memory: CoreMemory, now: float) -> dict[GangKey, int]:
-    """How often each gang lost pods to plans within the last hour."""
-    times: dict[GangKey, int] = {}
-    for one in memory.evictions:
-        if one.at + HOUR > now:
-            times[one.gang] = times.get(one.gang, 0) + 1
-    return times
 
 
 def restarts_of(memory: CoreMemory) -> dict[GangKey, int]:

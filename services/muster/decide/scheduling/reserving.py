@@ -10,6 +10,7 @@ Gangs that come before it in the order of the line are not bound by it. Whoever 
 queue (`promotion`), and takes the place of a reservation of one that has not.
 """
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
@@ -25,7 +26,17 @@ from muster.decide.scheduling.holds import Held
 from muster.decide.scheduling.state import Round, least_charge
 from muster.decide.shares import GPU, charge_at
 from muster.decide.waiting.durations import expected_duration
-from muster.decide.waiting.estimates import Estimate, Outlook, Stay, allowed_from, preemptible, stay_of, stays
+from muster.decide.waiting.estimates import (
+    Estimate,
+    Outlook,
+    Stay,
+    allowed_from,
+    lacking_of,
+    preemptible,
+    stay_of,
+    stays,
+)
+from muster.decide.waiting.eviction import evicted_enough
 from muster.decide.waiting.sentences import kept_out, waits_for_its_own
 from muster.model.gangs import Gang
 from muster.model.instructions import Slot
@@ -91,7 +102,7 @@ class Keeping:
         if not self.acts or ask.gang.key in self.out:
             return
         key = ask.gang.key
-        reservation = self._renewed(ask) or self._made(ask)
+        reservation = self._renewed(ask) or self._made(ask) or self._insisted(ask)
         if reservation is None:
             self.known.pop(key, None)
             return
@@ -160,7 +171,9 @@ class Keeping:
         if self._ends_before(ask.gang, key):
             return True
         evicts = self.policy.actions.preempt == "act" and not self.asks[key].gang.never_preempts
-        return evicts and preemptible(ask.gang, self.policy)
+        # Who lost room too often within the hour is not asked to leave again: it would keep the gang waiting.
+        spared = evicted_enough(self.memory, ask.gang.key, self.now, self.policy)
+        return evicts and not spared and preemptible(ask.gang, self.policy)
 
     def _ends_before(self, gang: Gang, key: GangKey) -> bool:
         start = self.known[key].start
@@ -201,6 +214,36 @@ class Keeping:
             start=found.start,
             domain=found.domain,
         )
+
+    def _insisted(self, ask: Ask) -> Reservation | None:
+        """For a gang that waited too long: also where nobody knows when its room will be free, or it would wait for ever.
+
+        On the nodes that it has already, if those would hold it; else on any that would.
+        """
+        key, tree = ask.gang.key, self.work.tree
+        charge = least_charge(self.work.room, ask)
+        allowed = lacking_of(tree, ask, charge) is not None and tree.over_guarantees(ask.gang.queue, charge) is None
+        if key not in self.promoted or not ask.minimum or not allowed or not self._free_place(key):
+            return None
+        fleet, known = self.work.room.fleet, self.known.get(key)
+        shapes = {role.shape for role in ask.roles}
+        elsewhere = np.ones(fleet.size, dtype=np.bool_)
+        if known is not None:
+            elsewhere[[fleet.row_of[name] for name in known.nodes if name in fleet.row_of]] = False
+        mark = self.empty.mark()
+        landed = None
+        for blocked in (*([dict.fromkeys(shapes, elsewhere)] if known is not None else ()), {}):
+            landed = Greedy(self.empty, Packing(), blocked=blocked).minimum(ask)
+            self.empty.rollback(mark)
+            if landed is not None:
+                break
+        if landed is None:
+            return None
+        counts = Counter((one.row, one.role) for one in landed)
+        self.places[key] = tuple((row, role, number) for (row, role), number in counts.items())
+        nodes = tuple(sorted({fleet.names[one.row] for one in landed}))
+        made_at = self.now if known is None else known.made_at
+        return Reservation(gang=key, gang_uid=ask.gang.uid, nodes=nodes, made_at=made_at)
 
     def _free_place(self, key: GangKey) -> bool:
         """Whether one more reservation is allowed; a promoted gang takes the latest place of one that is not."""

@@ -124,6 +124,23 @@ def stay_of(
     )
 
 
+def lacking_of(tree: Tree, ask: Ask, charge: Amounts) -> dict[tuple[QueueName, str], Fraction] | None:
+    """How far the gang would be over its queue's share or a capability now; None: it would be if the queue used nothing."""
+    lacking: dict[tuple[QueueName, str], Fraction] = {}
+    for level in tree.path(ask.gang.queue):
+        for resource, asked in charge.items():
+            limits: list[int | Fraction | None] = [tree.queues[level].capability.get(resource)]
+            if tree.governed(level, resource):
+                limits.append(tree.shares.get(level, {}).get(resource))
+            used = tree.usage[level].get(resource, 0)
+            over = max((Fraction(used + asked) - one for one in limits if one is not None), default=Fraction(0))
+            if asked and over > used:
+                return None
+            if asked and over > 0:
+                lacking[level, resource] = over
+    return lacking
+
+
 def allowed_from(
     tree: Tree,
     ask: Ask,
@@ -137,19 +154,9 @@ def allowed_from(
 
     0 is now, `SOME_TIME` when nobody knows.
     """
-    path = tree.path(ask.gang.queue)
-    lacking: dict[tuple[QueueName, str], Fraction] = {}
-    for level in path:
-        for resource, asked in charge.items():
-            limits: list[int | Fraction | None] = [tree.queues[level].capability.get(resource)]
-            if tree.governed(level, resource):
-                limits.append(tree.shares.get(level, {}).get(resource))
-            used = tree.usage[level].get(resource, 0)
-            over = max((Fraction(used + asked) - one for one in limits if one is not None), default=Fraction(0))
-            if asked and over > used:
-                return None
-            if asked and over > 0:
-                lacking[level, resource] = over
+    lacking = lacking_of(tree, ask, charge)
+    if lacking is None:
+        return None
     if not lacking:
         return NOW
     ends = sorted(

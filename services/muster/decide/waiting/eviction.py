@@ -15,6 +15,8 @@ from muster.model.gangs import Gang
 from muster.model.policy import Policy
 from muster.model.units import GangKey, PodUid
 
+HOUR = 3600.0
+
 
 def may_evict_backfilled(
     memory: CoreMemory, gang: GangKey, victim: GangKey, pods: Collection[PodUid] | None = None
@@ -41,3 +43,18 @@ def may_evict_for_reservation(
 ) -> bool:
     """Either of the two."""
     return may_evict_backfilled(memory, gang, victim.key, pods) or may_evict_late(memory, gang, victim, now, policy)
+
+
+def evicted_lately(memory: CoreMemory, now: float) -> dict[GangKey, int]:
+    """How often each gang lost pods to plans within the last hour."""
+    times: dict[GangKey, int] = {}
+    for one in memory.evictions:
+        if one.at + HOUR > now:
+            times[one.gang] = times.get(one.gang, 0) + 1
+    return times
+
+
+def evicted_enough(memory: CoreMemory, gang: GangKey, now: float, policy: Policy) -> bool:
+    """Whether it lost pods to plans so often within the hour that it is left alone now."""
+    most = policy.preemption.per_gang_per_hour
+    return bool(most) and evicted_lately(memory, now).get(gang, 0) >= most
