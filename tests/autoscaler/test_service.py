@@ -8,6 +8,7 @@ from nats.js.errors import NotFoundError
 from muster.bus import subjects
 from muster.bus.envelope import decode
 from muster.bus.messages import Decision
+from muster.bus.proposals import ProposalReply, UncordonProposal
 from muster.decide.projection.metadata import CORDON_OWNER, CORDON_REASON, REMOVABLE
 from muster.model.policy import Actions, Idle, Policy
 from tests.line import Line
@@ -88,3 +89,35 @@ async def test_observing_only_says_what_would_be_cordoned(nats_server):
         assert (said.node, said.code) == (name, "WOULD_CORDON")
         assert "nobody waits for its 8 cards" in said.message
         assert not any(node.spec.unschedulable for node in (await nodes(line)).values())
+
+
+async def test_a_node_comes_back_although_nobody_is_there_to_write_it(nats_server):
+    """The autoscaler is gone for good while a node is cordoned: the leader gives it back itself, a little later."""
+    policy = Policy(actions=Actions(cordon="act"), idle=QUICK)
+    async with Line(nats_server.url, cluster="1x8", services=SERVICES, policy=policy) as line:
+        await line.create_queue("default")
+
+        async def is_cordoned():
+            return all(node.spec.unschedulable for node in (await nodes(line)).values())
+
+        await eventually(is_cordoned)
+        await line.stop("autoscaler")
+        (name,) = await nodes(line)
+        reply = await line.bus.request(
+            subjects.propose_subject("uncordon"),
+            UncordonProposal(nodes=(name,), reason="FLOOR"),
+            ProposalReply,
+            seconds=30,
+        )
+        assert reply.committed
+
+        async def is_open():
+            return not (await nodes(line))[name].spec.unschedulable
+
+        await eventually(is_open)
+        await line.create_gang("small", pods=1, cards=2)
+        await eventually(lambda: all_run(line))
+
+
+async def all_run(line):
+    return all(pod.status.phase == "Running" for pod in await line.pods())

@@ -8,6 +8,7 @@ The token is the entry's own sequence: an older entry's write is dropped where a
 autoscalers are courtesies: they carry the resourceVersion, and no fence.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from muster.decide.commitments import NodePromise, NodeVerb
@@ -28,6 +29,7 @@ from muster.kube.objects import RawNode
 from muster.kube.writer import Writer, fence_of
 from muster.model.units import NodeName
 
+Body = dict[str, Any]
 ATTEMPTS = 6
 LONGEST_REASON = 500
 
@@ -40,34 +42,35 @@ class NodeExecutor:
 
     async def carry_out(self, promise: NodePromise) -> Result:
         """Write what the entry says, unless the node shows it already or a newer one stands."""
-        for _ in range(ATTEMPTS):
-            try:
-                node: RawNode = await self._writer.get(NODES, None, promise.node)
-                verdict = _verdict(promise, node)
-                if verdict is not None:
-                    return verdict
-                await self._writer.merge_patch(NODES, None, promise.node, _patch(promise, node))
-            except NotFound:
-                return GONE
-            except Conflict:
-                continue
-            except KubeError as error:
-                return not_now(error)
-            return DONE
-        return Result(outcome=Outcome.AGAIN, message=f"node {promise.node} keeps changing", retry_after=1.0)
+
+        def change(node: RawNode) -> Result | Body:
+            return _verdict(promise, node) or _patch(promise, node)
+
+        return await self._write(promise.node, change)
 
     async def mark(self, name: NodeName, *, keep: bool) -> Result:
         """Ask other autoscalers to leave the node alone, or lift what we asked; what others ask stays."""
+
+        def change(node: RawNode) -> Result | Body:
+            annotations = node.metadata.annotations
+            asked = keep and any(annotations.get(one) == "true" for one in NODE_HOLDS)
+            if (KEPT_BY in annotations) is keep or asked:
+                return DONE
+            marks: dict[str, str | None] = dict.fromkeys(NODE_HOLDS, "true" if keep else None)
+            marks[KEPT_BY] = OWNER if keep else None
+            return {"metadata": _metadata(node, marks)}
+
+        return await self._write(name, change)
+
+    async def _write(self, name: NodeName, change: Callable[[RawNode], Result | Body]) -> Result:
+        """Read the node and write what is to be changed in that version of it, until that is one nobody else wrote meanwhile."""
         for _ in range(ATTEMPTS):
             try:
                 node: RawNode = await self._writer.get(NODES, None, name)
-                annotations = node.metadata.annotations
-                ours = KEPT_BY in annotations
-                if ours is keep or (keep and any(annotations.get(one) == "true" for one in NODE_HOLDS)):
-                    return DONE
-                marks: dict[str, str | None] = dict.fromkeys(NODE_HOLDS, "true" if keep else None)
-                marks[KEPT_BY] = OWNER if keep else None
-                await self._writer.merge_patch(NODES, None, name, {"metadata": _metadata(node, marks)})
+                body = change(node)
+                if isinstance(body, Result):
+                    return body
+                await self._writer.merge_patch(NODES, None, name, body)
             except NotFound:
                 return GONE
             except Conflict:
@@ -95,7 +98,7 @@ def _verdict(promise: NodePromise, node: RawNode) -> Result | None:
     return None
 
 
-def _patch(promise: NodePromise, node: RawNode) -> dict[str, Any]:
+def _patch(promise: NodePromise, node: RawNode) -> Body:
     marks: dict[str, str | None] = {FENCE: str(promise.sequence)}
     match promise.verb:
         case NodeVerb.CORDON:
@@ -110,7 +113,7 @@ def _patch(promise: NodePromise, node: RawNode) -> dict[str, Any]:
         case NodeVerb.UNCORDON:
             ours = node.metadata.annotations.get(CORDON_OWNER) == OWNER
             marks |= dict.fromkeys((CORDON_OWNER, CORDON_SINCE, CORDON_REASON))
-            body: dict[str, Any] = {"metadata": {**_metadata(node, marks), "labels": {REMOVABLE: None}}}
+            body: Body = {"metadata": {**_metadata(node, marks), "labels": {REMOVABLE: None}}}
             return {**body, "spec": {"unschedulable": None}} if ours else body
 
 

@@ -18,6 +18,7 @@ from muster.decide.commitments import Kind, LedgerView, later
 from muster.decide.settling import Steps, consumable, settle
 from muster.fenced.actions import Actions
 from muster.fenced.executor import Executor
+from muster.fenced.nodes import NodeExecutor
 from muster.fenced.volumes import VolumeExecutor
 from muster.model.instructions import Place
 from muster.model.ledger import Entry
@@ -69,6 +70,7 @@ class Leadership:
         reservations: Reservations | None = None,
         volumes: VolumeExecutor | None = None,
         proposals: Proposals | None = None,
+        nodes: NodeExecutor | None = None,
         wall: Callable[[], float] = time.time,
         policy_now: Callable[[], Policy] | None = None,
     ) -> None:
@@ -97,7 +99,7 @@ class Leadership:
         self._keeping = Keeping(world=world, policy=policy)
         self._releases = Releases(world=world, timeouts=policy.timeouts)
         self._withdrawals = Withdrawals(world=world, timeouts=policy.timeouts)
-        self._nodes = NodeCommitments(world=world)
+        self._nodes = NodeCommitments(world=world, executor=nodes)
         self._tidied = self._clock()
         self._committing = Committing(
             world=world, book=book, reporter=reporter, timeouts=policy.timeouts, clock=self._clock, wall=wall
@@ -200,6 +202,7 @@ class Leadership:
         self._stop_when_deposed()
         if self._state.ready:
             self._carrying.act(self._settle())
+            self._nodes.act(self._book.view, self._actions, wall=self._wall())
 
     async def _commit_now(self, wanted: tuple[Entry, ...]) -> bool:
         """Append entries that need no decision; False: the view has moved on, another round comes."""
@@ -219,7 +222,8 @@ class Leadership:
         opened = {entry.sequence: entry for entry in self._book.view.open.values()}
         now = self._active.seconds
         self._open_since.keep(opened, now)
-        self._actions.keep_only(frozenset(opened))
+        promised = {promise.sequence for promise in self._book.view.nodes.values()}
+        self._actions.keep_only(frozenset({*opened, *promised}))
         overdue = [
             entry.gang
             for entry in opened.values()

@@ -5,6 +5,7 @@ STATE ─► `muster.decide.cordons.settle_nodes` ─► removable, uncordon, no
 """
 
 import asyncio
+from functools import partial
 from typing import NamedTuple
 
 from muster.bus.proposals import CordonProposal, RememberProposal, UncordonProposal
@@ -13,13 +14,17 @@ from muster.decide.cordons import Surrounds, named_nodes, settle_nodes, written
 from muster.decide.idle import CORE, refusals
 from muster.decide.memory import CoreMemory
 from muster.decide.pauses import paused, sentence
+from muster.fenced.actions import Actions
+from muster.fenced.nodes import NodeExecutor
 from muster.model.ledger import Cordon, Entry, Memory, NodeEntry, Uncordon
 from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
-from muster.model.units import GangKey, NodeName, Sequence
+from muster.model.units import GangKey, NodeName, PodUid, Sequence
 from muster.scheduler.deadlines import Since
 from muster.view.world import World
 
+GIVEN_BACK_WITHIN = 10.0
+"""Seconds that the autoscaler has for it."""
 NodeProposal = CordonProposal | UncordonProposal | RememberProposal
 
 
@@ -33,10 +38,16 @@ class Verdict(NamedTuple):
 
 
 class NodeCommitments:
-    """Open entries of nodes, in one leadership."""
+    """Open entries of nodes, in one leadership.
 
-    def __init__(self, *, world: World) -> None:
+    Writing them is the autoscaler's. Only where it has not given a node back for a while does the leader do so itself: a
+    node must not stay unused because nobody is there to write it.
+    """
+
+    def __init__(self, *, world: World, executor: NodeExecutor | None = None) -> None:
+        """Without an executor nothing is written."""
         self._world = world
+        self._executor = executor
         self._shown: Since[Sequence] = Since()
         self._versions: dict[Sequence, str] = {}
 
@@ -82,6 +93,16 @@ class NodeCommitments:
                 ),
             )
         )
+
+    def act(self, view: LedgerView, actions: Actions, *, wall: float) -> None:
+        """Give back what nobody has given back in time."""
+        for name, promise in view.nodes.items() if self._executor is not None else ():
+            node = self._world.nodes.get(name)
+            late = promise.verb is NodeVerb.UNCORDON and wall - promise.at > GIVEN_BACK_WITHIN
+            if late and node is not None and node.uid == promise.node_uid and not written(promise, node):
+                assert self._executor is not None
+                key = (promise.sequence, PodUid(promise.node_uid))
+                actions.start("uncordon", key, partial(self._executor.carry_out, promise))
 
 
 async def judge(

@@ -19,6 +19,7 @@ from muster.bus.streams import StreamName, ensure_streams, last_sequence, missin
 from muster.decide.actual import CardFinding, CardFindingCode
 from muster.decide.pauses import CORE, pauses_of
 from muster.fenced.executor import Executor
+from muster.fenced.nodes import NodeExecutor
 from muster.fenced.pods import ApiPods
 from muster.fenced.volumes import ApiVolumes, VolumeExecutor
 from muster.kube.config import Kube
@@ -228,6 +229,7 @@ class Scheduler:
             log=self._log,
             incarnation=incarnation,
             proposals=proposals,
+            nodes=NodeExecutor(self._writer),
             volumes=VolumeExecutor(ApiVolumes(self._writer)),
             reservations=Reservations(
                 world=self._world,
