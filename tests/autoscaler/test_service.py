@@ -1,6 +1,7 @@
 """Idle nodes from end to end: the real autoscaler beside the other services, on the simulated cluster and a real NATS server."""
 
 import contextlib
+import re
 
 import msgspec
 from nats.js.errors import NotFoundError
@@ -9,6 +10,7 @@ from muster.bus import subjects
 from muster.bus.envelope import decode
 from muster.bus.messages import Decision
 from muster.bus.proposals import ProposalReply, UncordonProposal
+from muster.cli.get import _node_state
 from muster.decide.projection.metadata import CORDON_OWNER, CORDON_REASON, REMOVABLE
 from muster.model.policy import Actions, Idle, Policy
 from tests.line import Line
@@ -42,6 +44,14 @@ async def test_idle_nodes_are_cordoned_and_labelled_and_come_back_for_a_gang_tha
         assert (await line.pods())[0].spec.node_name == busy
         assert away.metadata.annotations[CORDON_OWNER] == "muster"
         assert "nobody waits for its 8 cards" in away.metadata.annotations[CORDON_REASON]
+
+        async def told():
+            rows = {row.name: row for row in (await line.client.nodes()).nodes}
+            return rows if [row.removable for row in rows.values()].count(True) == 2 else None
+
+        rows = await eventually(told)
+        assert _node_state(rows[busy]) == "Ready"
+        assert re.fullmatch(r"idle for \d+ s, removable", _node_state(rows[away.metadata.name]))
 
         await line.create_gang("large", pods=2, cards=8)
 

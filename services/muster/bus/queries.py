@@ -144,6 +144,11 @@ class NodeRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used_memory: int = 0
     pods: int = 0
     idle_since: float | None = None
+    """Since when it is cordoned as idle, Unix seconds; None when it is not."""
+    removable: bool = False
+    """Whoever removes nodes may remove it."""
+    returning: bool = False
+    """It is being given back."""
 
 
 class FreeBlock(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -225,6 +225,10 @@ async def submission_of(muster: client.Muster, wanted: str) -> str | None:
 def _node_state(row: NodeRow) -> str:
     if not row.ready:
         return "NotReady"
+    if row.idle_since is not None:
+        return f"idle for {span(time.time() - row.idle_since)}, {'removable' if row.removable else 'cordoned'}"
+    if row.returning:
+        return "coming back"
     return "cordoned" if row.cordoned else "Ready"
 
 

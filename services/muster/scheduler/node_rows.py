@@ -83,6 +83,9 @@ def _node_row(
         memory=node.memory,
         used_memory=sum(request.memory for _, request, _, _ in users),
         pods=len(users),
+        idle_since=node.cordoned.since if node.cordoned is not None else None,
+        removable=node.removable,
+        returning=bool(node.withheld) and not node.unschedulable,
     )
 
 
