@@ -6,7 +6,7 @@ TRACE.csv has the columns job_id, submission_time, duration (seconds) and num_gp
 queues nor priorities nor a cluster, so these are drawn here, by job id and seed alone, alike for every policy: three queues
 and three priorities. Jobs of 8 cards or fewer are one pod; larger ones are pods of 8 cards in one rack where they fit one.
 
-    muster      the cores as they are, with a max-wait of an hour
+    muster      the cores as they are; at most 1.5 cards move for each that is gained, and max-wait is an hour
     greedy      greedy order, no reservation; eviction as the cores do it
     naive       the same, and who leaves is whoever has the lowest priority, latest first, until the gang fits
 
@@ -31,7 +31,7 @@ from loadtest.tables import machine, quantile, table, write_between
 from muster.decide.preemption import propose
 from muster.model.nodes import Card, CardMode, Node
 from muster.model.pods import Request, Shape, TopologyWish
-from muster.model.policy import Actions, Fairness, Policy, Waiting
+from muster.model.policy import Actions, Fairness, Policy, Preemption, Waiting
 from muster.model.units import Bytes, CardCount, CardIndex, MiB, MilliCpu, NodeName, QueueName
 from muster.model.workloads import Limits, Queue
 from muster.scenarios.stream import Job, Life, Propose, Rules, Stream
@@ -41,8 +41,8 @@ NODES_PER_RACK = 8
 GIB = 2**30
 CARD = 1_000_000
 LARGE = 16
-MAX_WAIT = 3600.0
-CURVE = ((1.5, 3600.0), (2.0, 3600.0), (3.0, 900.0), (3.0, 3600.0), (3.0, 21_600.0), (4.0, 3600.0), (4.0, 21_600.0))
+MAX_WAIT, MOVED = 3600.0, 1.5
+CURVE = ((1.25, 3600.0), (1.5, 900.0), (1.5, 21_600.0), (2.0, 3600.0), (3.0, 3600.0), (3.0, 21_600.0), (4.0, 21_600.0))
 """Cards that may move per card gained, and max-wait in seconds."""
 CHECKPOINT = 900.0
 RESTART = 120.0
@@ -160,7 +160,12 @@ def cluster(cards: int) -> tuple[list[Node], list[Queue]]:
 def variants() -> list[Variant]:
     """Ours, and the two that it is compared with."""
     acts = Actions(bind="act", preempt="act", reclaim="act", consolidate="observe")
-    ours = Policy(actions=acts, fairness=Fairness(stability=0.0), waiting=Waiting(max_wait=MAX_WAIT))
+    ours = Policy(
+        actions=acts,
+        fairness=Fairness(stability=0.0),
+        waiting=Waiting(max_wait=MAX_WAIT),
+        preemption=Preemption(moved_per_gained=MOVED),
+    )
     plain = msgspec.structs.replace(
         ours,
         waiting=Waiting(reservations=0, max_wait=0.0),

@@ -139,6 +139,15 @@ def test_freed_room_is_held_for_the_gang_and_given_to_nobody_else():
     assert after.memory.nominations == ()
 
 
+@pytest.mark.parametrize("state", [MemberState.SUCCEEDED, MemberState.FAILED])
+def test_victims_that_ended_by_themselves_hold_nothing_any_more(state):
+    low = holder()
+    memory = nominated(CoreMemory(), plan_of(low, WANT).nominations)
+    ended = msgspec.structs.replace(low, members=tuple(msgspec.structs.replace(m, state=state) for m in low.members))
+    after = run(snapshot([node(gpus=2)], [ended, WANT]), memory=memory)
+    assert placed(after) == {"want": ["n1"]}
+
+
 def test_a_nomination_ends_when_its_gang_is_gone():
     memory = nominated(CoreMemory(), plan_of(holder(), WANT).nominations)
     decision = run(snapshot([node(gpus=2)], [gang("other", role(gpus=2))]), memory=memory)

@@ -246,12 +246,27 @@ def test_over_the_limit_of_evicted_cards_the_actor_stops_and_says_so():
     assert proposal_with(policy, memory, now=NOW + 61).plan is not None
 
 
-def test_no_more_cards_move_for_one_that_is_gained_than_the_policy_allows():
-    nodes = [node("n1", gpus=8)]
-    before = state(holder("low", cards=range(8)), gang("want", role(gpus=1), priority=9), nodes=nodes)
-    assert propose(before, CoreMemory(), NOW, ACT).plan is None
-    free = msgspec.structs.replace(ACT, preemption=Preemption(moved_per_gained=8.0))
-    assert len(propose(before, CoreMemory(), NOW, free).plan.victims) == 8
+LIMITS = {
+    "a job of 8 cards leaves for one card: pods leave whole": (8, 1, Preemption(), True),
+    "a job of 9 does not": (9, 1, Preemption(), False),
+    "for 5 cards 15 may move": (15, 5, Preemption(), True),
+    "and 16 may not": (16, 5, Preemption(), False),
+    "the policy may allow more for each": (16, 5, Preemption(moved_per_gained=4.0), True),
+    "or more in any case": (9, 1, Preemption(moved_always=9), True),
+    "or set no limit": (16, 1, Preemption(moved_per_gained=0.0), True),
+}
+
+
+@pytest.mark.parametrize(("held", "gained", "limits", "allowed"), LIMITS.values(), ids=LIMITS)
+def test_no_more_cards_move_for_those_that_are_gained_than_the_policy_allows(held, gained, limits, allowed):
+    nodes = [node("n1", gpus=16)]
+    others = [holder("kept", cards=range(held, 16), priority=9)] if held < 16 else []
+    one = gang(
+        "low", role(count=0, gpus=held), minimum=1, members=(standing("low-0", "n1", cards=whole(*range(held))),)
+    )
+    before = state(one, *others, gang("want", role(gpus=gained), priority=9), nodes=nodes)
+    policy = msgspec.structs.replace(ACT, preemption=limits)
+    assert (propose(before, CoreMemory(), NOW, policy).plan is not None) is allowed
 
 
 def test_a_plan_that_led_nowhere_is_not_tried_again_until_something_it_looked_at_changed():

@@ -102,7 +102,9 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     cards_per_hour: Count = 0
     """Cards that evictions may free within an hour; over it the actor stops and says so."""
     moved_per_gained: Amount = 3.0
-    """Cards that victims hold, per card that the gang gains; a plan over it is not proposed."""
+    """Cards that victims hold, per card that the gang gains; a plan over it is not proposed. 0: no limit."""
+    moved_always: Count = 8
+    """So many cards may move however few the gang gains, since pods leave whole."""
     grace: Seconds = 30.0
     """Between the warning and the eviction, for a gang that names none (muster.dev/preemption-grace)."""
     grace_max: Seconds = 600.0

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from muster.decide.held import HOLDING
 from muster.decide.reasons import count, span
 from muster.model.gangs import Gang, Member, MemberState
 from muster.model.snapshot import Occupant, Snapshot
@@ -14,7 +15,6 @@ from muster.model.units import GangKey, NodeName, PodUid, QueueName
 
 Named = Callable[[GangKey], str]
 """How people call a gang: by its job's name, which only the shell knows."""
-HOLDING = frozenset({MemberState.BOUND, MemberState.ASSUMED, MemberState.LEAVING})
 
 
 class Holder(NamedTuple):

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import msgspec
 
 from muster.decide.commitments import NodePromise, NodeVerb
-from muster.model.gangs import MemberState
+from muster.decide.held import HOLDING
 from muster.model.nodes import Node
 from muster.model.policy import Idle, Pool
 from muster.model.snapshot import Snapshot
@@ -14,7 +14,6 @@ from muster.model.units import NodeName
 OTHERS = ""
 """Name of the pool of nodes that no pool of the policy matches."""
 NO_RULES = Pool()
-STANDING = frozenset({MemberState.ASSUMED, MemberState.BOUND, MemberState.LEAVING})
 
 
 class PoolState(msgspec.Struct, kw_only=True):
@@ -80,7 +79,7 @@ def used_by_node(snapshot: Snapshot) -> dict[NodeName, int]:
     for gang in snapshot.gangs:
         asked = {role.name: role.shape.request.cards for role in gang.roles}
         for member in gang.members:
-            if member.state in STANDING and member.node is not None:
+            if member.state in HOLDING and member.node is not None:
                 add(member.node, asked.get(member.role, 0), tuple(use.index for use in member.cards))
     for occupant in snapshot.occupants:
         if not occupant.system:

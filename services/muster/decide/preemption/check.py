@@ -35,7 +35,7 @@ from muster.model.pauses import Pause
 from muster.model.pods import Shape
 from muster.model.policy import Policy
 from muster.model.snapshot import Hold, Snapshot
-from muster.model.units import GangKey, NodeName, PodUid
+from muster.model.units import ONE_CARD, GangKey, NodeName, PodUid
 
 MOST_PROBLEMS = 3
 CONSOLIDATE = "consolidate"
@@ -87,7 +87,8 @@ def refusal(snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy, 
         return why
     if world.settled.fits(ask, ()) is not None:
         return f"{plan.gang} fits without any plan, once what leaves already is gone"
-    judge = Judge(world.trial, ask, moved_per_gained=policy.preemption.moved_per_gained)
+    limits = policy.preemption
+    judge = Judge(world.trial, ask, moved_per_gained=limits.moved_per_gained, moved_always=limits.moved_always)
     if plan.cause == "reclaim" and not shares_stable(memory, ask.gang.queue, now, policy):
         return f"the share of queue {ask.gang.queue} has changed within {policy.fairness.stability:g} s: nobody leaves for it yet"
     if plan.cause == CONSOLIDATE:
@@ -239,7 +240,9 @@ def _evictions(judge: Judge, units: Sequence[Unit], plan: Plan) -> str:
     if judge.landed(units) is None:
         return "shares do not allow it: the gang's queue would be above its own, or a donor is not above its"
     if not judge.proportionate(units, landed):
-        return f"more than {judge.most:g} cards would have to move for each that {ask.gang.key} gains"
+        gained = judge.trial.charge(ask, landed).get("gpu", 0)
+        most = judge.most_moved(gained) / ONE_CARD
+        return f"more than {most:g} cards would have to move for {gained / ONE_CARD:g} that {ask.gang.key} gains"
     kept = judge.without_spare(units, sorted(units, key=lambda unit: (-unit.gang.priority, not unit.core, unit.key)))
     if len(kept) < len(units):
         spare = next(unit for unit in units if not any(one is unit for one in kept))

@@ -18,11 +18,15 @@ from muster.model.units import ONE_CARD
 class Judge:
     """Judges for one gang, with room and usage as they are today."""
 
-    def __init__(self, trial: Trial, ask: Ask, *, moved_per_gained: float = 0.0) -> None:
-        """``moved_per_gained``: cards that units may hold per card that the gang gains; 0: no limit."""
+    def __init__(self, trial: Trial, ask: Ask, *, moved_per_gained: float = 0.0, moved_always: int = 0) -> None:
+        """``moved_per_gained``: cards that units may hold per card that the gang gains; 0: no limit.
+
+        ``moved_always``: as many cards as that may move however few the gang gains.
+        """
         self.trial = trial
         self.ask = ask
         self.most = moved_per_gained
+        self.always = moved_always
         fleet = trial.room.fleet
         level = resolve(fleet, ask.gang.topology).required
         codes = None if level is None else domains(fleet, level)
@@ -62,8 +66,12 @@ class Judge:
     def proportionate(self, units: Sequence[Unit], landed: Sequence[Landed]) -> bool:
         """Whether not too many cards move for those that the gang gains."""
         moved = sum(unit.charge.get("gpu", 0) for unit in units)
-        gained = self.trial.charge(self.ask, landed).get("gpu", 0) or ONE_CARD
-        return not self.most or moved <= self.most * gained
+        most = self.most_moved(self.trial.charge(self.ask, landed).get("gpu", 0))
+        return not most or moved <= most
+
+    def most_moved(self, gained: int) -> int:
+        """Millionths of cards that may move for so many that are gained; 0: no limit."""
+        return max(int(self.most * (gained or ONE_CARD)), self.always * ONE_CARD) if self.most else 0
 
     def without_spare(self, units: Sequence[Unit], order: Sequence[Unit]) -> list[Unit]:
         """The units without those that are not needed, tried in this order; a core's surplus leaves with it or not at all."""

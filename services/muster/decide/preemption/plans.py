@@ -31,7 +31,7 @@ from muster.decide.preemption.victims import Unit, surplus_left, unit_of
 from muster.decide.room import Room
 from muster.decide.shares import smallest_charge
 from muster.model.gangs import Member
-from muster.model.units import ONE_CARD, GangKey
+from muster.model.units import GangKey
 
 MOST_PLACES_TRIED = 24
 MOST_DOMAINS_TRIED = 6
@@ -78,6 +78,7 @@ class Planner:
         *,
         allowances: Allowances,
         moved_per_gained: float = 0.0,
+        moved_always: int = 0,
         effort: Effort | None = None,
     ) -> None:
         """``effort`` is shared by the gangs of one look for plans."""
@@ -86,7 +87,7 @@ class Planner:
         self.tree = trial.tree
         self.empty = empty
         self.ask = ask
-        self.judge = Judge(trial, ask, moved_per_gained=moved_per_gained)
+        self.judge = Judge(trial, ask, moved_per_gained=moved_per_gained, moved_always=moved_always)
         fleet = trial.room.fleet
         self.asked = sorted({name for role in ask.roles for name in smallest_charge(fleet, role.shape.request)})
         self.units = balanced(self.tree, ask, tuple(units))
@@ -191,8 +192,9 @@ class Planner:
     def _most_moved(self) -> int:
         """Millionths of cards that may move at the most; 0: no limit."""
         shape = next(role.shape for role in self.ask.roles if role.waiting)
-        gained = self.ask.minimum * smallest_charge(self.trial.room.fleet, shape.request).get("gpu", 0) or ONE_CARD
-        return int(self.judge.most * gained)
+        return self.judge.most_moved(
+            self.ask.minimum * smallest_charge(self.trial.room.fleet, shape.request).get("gpu", 0)
+        )
 
     def _on(self, place: Place) -> list[Unit]:
         """Units with pods in a domain, in their order."""

@@ -243,9 +243,15 @@ def _evictions(
     units = [unit for unit in units if unit.owed or unit.gang.key not in takers] if takers else units
     if not units:
         return None
-    moved = policy.preemption.moved_per_gained
     return Planner(
-        world.trial, start.empty, ask, units, allowances=allowances, moved_per_gained=moved, effort=effort
+        world.trial,
+        start.empty,
+        ask,
+        units,
+        allowances=allowances,
+        moved_per_gained=policy.preemption.moved_per_gained,
+        moved_always=policy.preemption.moved_always,
+        effort=effort,
     ).best()
 
 

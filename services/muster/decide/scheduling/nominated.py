@@ -9,6 +9,7 @@ victims gone, it does not fit, time over ──► the nomination ends
 from collections.abc import Mapping
 
 from muster.decide.asks import Ask
+from muster.decide.held import HOLDING
 from muster.decide.memory import CoreMemory, Nomination
 from muster.decide.pauses import standing
 from muster.decide.placement.greedy import Greedy
@@ -31,7 +32,8 @@ def hold_nominated(
     if not memory.nominations:
         return first, reserved
     gangs = {gang.key: gang for gang in snapshot.gangs}
-    there = {member.uid for gang in snapshot.gangs for member in gang.members if member.node is not None}
+    # A victim that has ended by itself holds nothing any more, although its pod is still there.
+    there = {member.uid for gang in snapshot.gangs for member in gang.members if member.state in HOLDING}
     for one in memory.nominations:
         gang = gangs.get(one.gang)
         if gang is None:
