@@ -140,6 +140,14 @@ def test_a_closing_queue_closes_when_its_last_gang_is_done():
     assert "state" not in patch.body["status"]
 
 
+def test_what_a_queue_is_entitled_to_stands_beside_what_it_holds():
+    queue = Queue(name="q", status={"share": {"gpu": "8"}})
+    (patch,) = reconcile_queue(queue, [group(status={"phase": "Running"})], [], share="16.5")
+    assert (patch.body["status"]["share"], patch.body["status"]["running"], patch.status) == ({"gpu": "16.5"}, 1, True)
+    unknown = reconcile_queue(queue, [group(status={"phase": "Running"})], [])
+    assert "share" not in unknown[0].body["status"], "what was told last stands while nobody tells"
+
+
 def test_the_queues_that_must_exist_are_made_when_they_do_not():
     assert [one.name for one in missing_queues([], policy=POLICY)] == ["root", "default"]
     assert missing_queues(["default", "root", "x"], policy=POLICY) == ()

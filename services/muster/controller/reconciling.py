@@ -6,7 +6,7 @@ target ──► View (what STATE shows) ──► decide.lifecycle ──► ac
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -77,12 +77,16 @@ class Reconciler:
         self._remarks = Remarks(tell=executor.tell, wall=time.time)
         self._placed: set[str] = set()
         self._queues_written: dict[str, float] = {}
+        self._shares: dict[str, str] = {}
+        """Cards that each queue is entitled to, as the scheduler told it last."""
+        self._shares_written: dict[str, str] = {}
         self._ended: dict[str, Workload] = {}
 
     def begin(self) -> None:
         """A new leadership: nothing is known of what was told before."""
         self._told.clear()
         self._queues_written.clear()
+        self._shares_written.clear()
         self._remarks.begin()
         oldest = time.time() - OLD_SECONDS
         self._placed = {pod.uid for pod in self._view.pods.values() if pod.node is not None and pod.created < oldest}
@@ -281,10 +285,21 @@ class Reconciler:
             return
         groups = self._view.groups_of_queue(target.key)
         pods = [pod for group in groups for pod in self._view.pods_of_gang(group.key)]
-        actions = reconcile_queue(queue, groups, pods)
+        share = self._shares.get(target.key)
+        # Written once a change: where the CRD is Volcano's own the field does not stay, and is not to be missed each time.
+        news = share if share != self._shares_written.get(target.key) else None
+        actions = reconcile_queue(queue, groups, pods, share=news)
         if actions:
             self._queues_written[target.key] = time.monotonic()
         await self._carry_out(target, actions)
+        if news is not None:
+            self._shares_written[target.key] = news
+
+    def shares_are(self, shares: Mapping[str, str]) -> None:
+        """What queues are entitled to now; those for which that is news are looked at."""
+        news = [name for name, share in shares.items() if self._shares.get(name) != share]
+        self._shares = dict(shares)
+        self._work_list.add({Target("queue", name) for name in news})
 
     async def _carry_out(self, target: Target, actions: "list[Action] | tuple[Action, ...]") -> None:
         wake = await self._executor.carry_out(actions)

@@ -7,11 +7,14 @@ PROGRESS ──► ProgressReader ─► checkpoints on PodGroups            (th
 """
 
 import asyncio
+import contextlib
 import time
 
+from muster.bus import subjects
 from muster.bus.client import Bus
 from muster.bus.client import connect as connect_bus
 from muster.bus.errors import BusError
+from muster.bus.queries import QueuesReply, QueuesRequest
 from muster.bus.state import StateReader
 from muster.bus.streams import StreamName, ensure_streams
 from muster.bus.submissions import Submissions
@@ -32,6 +35,7 @@ from muster.kube.recording import EventRecorder, RecorderLimits
 from muster.kube.serving import connect_cluster, service_lease
 from muster.kube.writer import Writer
 from muster.model.policy import Policy
+from muster.model.units import ONE_CARD
 from muster.runtime.service import ServiceContext
 from muster.runtime.tasks import run_together
 
@@ -39,6 +43,7 @@ NAME = "controller"
 WORKERS = 8
 SWEEP_SECONDS = 30.0
 QUEUES_SECONDS = 5.0
+SHARES_SECONDS = 15.0
 RETRY_SECONDS = 1.0
 STALE_STATE_SECONDS = 5.0
 STREAMS = (
@@ -197,7 +202,13 @@ class Controller:
         progress = ProgressReader(
             self._bus, view=self._view, executor=self._executor, metrics=self._metrics, log=self._context.log
         )
-        await run_together(*workers, queue.run(self._context.policy.tenants), progress.run(), self._keep_house())
+        await run_together(
+            *workers,
+            queue.run(self._context.policy.tenants),
+            progress.run(),
+            self._keep_house(),
+            self._follow_shares(),
+        )
 
     async def _keep_house(self) -> None:
         """Queues that must exist, streams that must exist, and submissions whose job vanished."""
@@ -214,6 +225,15 @@ class Controller:
             except (BusError, KubeError) as error:
                 self._context.log.warning("house keeping waits", error=str(error))
             await asyncio.sleep(QUEUES_SECONDS)
+
+    async def _follow_shares(self) -> None:
+        """What queues are entitled to is the scheduler's word; while none leads, what was told last stands."""
+        subject = subjects.api_subject(NAME, "queues")
+        while True:
+            with contextlib.suppress(BusError):
+                reply = await self._bus.request(subject, QueuesRequest(), QueuesReply)
+                self._reconciler.shares_are({row.name: f"{row.share / ONE_CARD:.6g}" for row in reply.queues})
+            await asyncio.sleep(SHARES_SECONDS)
 
     async def _report(self) -> None:
         while True:

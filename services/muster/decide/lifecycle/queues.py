@@ -75,13 +75,16 @@ def allocated(pods: Iterable[Pod]) -> dict[str, str]:
     return {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in sorted(amounts.items())}
 
 
-def reconcile_queue(queue: Queue, groups: Iterable[PodGroup], pods: Iterable[Pod]) -> tuple[Action, ...]:
+def reconcile_queue(
+    queue: Queue, groups: Iterable[PodGroup], pods: Iterable[Pod], *, share: str | None = None
+) -> tuple[Action, ...]:
     """Bring a queue's status up to date.
 
     Args:
         queue: the queue.
         groups: its PodGroups; their phases are counted.
         pods: the pods of those groups; what they hold is summed.
+        share: cards that the queue is entitled to now, as the scheduler has it; None leaves what stands there.
     """
     counts = dict.fromkeys(PHASES, 0)
     for group in groups:
@@ -97,6 +100,8 @@ def reconcile_queue(queue: Queue, groups: Iterable[PodGroup], pods: Iterable[Pod
         **{phase.lower(): count for phase, count in counts.items()},
         "allocated": allocated(pods),
     }
+    if share is not None:
+        status["share"] = {"gpu": share}
     before = {**dict.fromkeys((phase.lower() for phase in PHASES), 0), **queue.status}
     difference = merge_difference(before, status)
     if not difference:
