@@ -183,3 +183,12 @@ def test_nobody_leaves_for_a_gang_that_an_idle_node_will_serve(withheld, expecte
         withheld=withheld,
     )
     assert victims(plan_of(holder(), WANT, nodes=[node(gpus=2), away])) == expected
+
+
+def test_a_gang_that_was_not_served_in_time_is_not_put_off_any_more():
+    away = msgspec.structs.replace(
+        node("n2", gpus=2), unschedulable=True, cordoned=Cordoned(owner="muster"), withheld="is cordoned: it was idle"
+    )
+    state = snapshot([node(gpus=2), away], [holder(), msgspec.structs.replace(WANT, submitted=1000.0)], None)
+    assert propose(state, CoreMemory(), 1060.0, ACT).plan is None
+    assert victims(propose(state, CoreMemory(), 1121.0, ACT)) == ["low-0"]

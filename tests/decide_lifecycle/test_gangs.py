@@ -148,6 +148,13 @@ def test_what_a_queue_is_entitled_to_stands_beside_what_it_holds():
     assert "share" not in unknown[0].body["status"], "what was told last stands while nobody tells"
 
 
+def test_a_pod_of_its_own_may_name_its_queue_by_label():
+    create, _ = reconcile_pod(
+        pod("a", gang=None, labels={"volcano.sh/queue-name": "research"}), None, namespace=None, policy=POLICY
+    )
+    assert create.document["spec"]["queue"] == "research"
+
+
 def test_the_queues_that_must_exist_are_made_when_they_do_not():
     assert [one.name for one in missing_queues([], policy=POLICY)] == ["root", "default"]
     assert missing_queues(["default", "root", "x"], policy=POLICY) == ()

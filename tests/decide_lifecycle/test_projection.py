@@ -90,6 +90,21 @@ def test_a_pod_of_a_gang():
     assert (found.shape.request.cards, found.shape.request.share) == (0, Share(memory_mib=5120))
 
 
+NAMED = {
+    "by annotation, as Volcano writes it": ({"scheduling.k8s.io/group-name": "a"}, {}, "ns/a"),
+    "by label, as Kubeflow's trainer writes it": ({}, {"scheduling.volcano.sh/group-name": "b"}, "ns/b"),
+    "by both: the annotation counts": (
+        {"scheduling.volcano.sh/group-name": "a"}, {"scheduling.k8s.io/group-name": "b"}, "ns/a",
+    ),
+    "by nothing": ({}, {"app": "x"}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("annotations", "labels", "gang"), NAMED.values(), ids=NAMED)
+def test_a_pod_names_its_podgroup(annotations, labels, gang):
+    assert pod(annotations=annotations, labels=labels).gang == gang
+
+
 def test_why_a_pod_is_not_scheduled_is_read_from_its_condition():
     condition = {"type": "PodScheduled", "status": "False", "reason": "QuotaBlocked", "message": "full"}
     found = pod(status={"conditions": [condition]})

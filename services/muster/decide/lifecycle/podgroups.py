@@ -174,7 +174,7 @@ def reconcile_pod(
             namespace=pod.namespace,
             name=name,
             minimum=1,
-            queue=queue_of("", pod.annotations, namespace, policy=policy),
+            queue=queue_of("", {**pod.labels, **pod.annotations}, namespace, policy=policy),
             priority_class=pod.priority_class,
             annotations=_copied(pod.annotations),
             owner=_reference("v1", "Pod", pod.name, pod.uid),

@@ -35,6 +35,9 @@ from muster.model.policy import Policy
 from muster.model.snapshot import Snapshot
 from muster.model.units import GangKey
 
+SERVED_WITHIN = 120.0
+"""Seconds from its submission within which a gang gets idle nodes back that it can use, if it gets them at all."""
+
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """A proven plan, and what is to be held for whom once it is committed; empty when there is none."""
@@ -207,14 +210,17 @@ def _turns(world: World, memory: CoreMemory, now: float, policy: Policy) -> list
 
 
 def _without_served(turns: list[Ask], snapshot: Snapshot, memory: CoreMemory, now: float, policy: Policy) -> list[Ask]:
-    """Without those that idle nodes will serve once they are back (`muster.decide.idle`): nobody leaves for them."""
+    """Without those that idle nodes will serve once they are back (`muster.decide.idle`): nobody leaves for them.
+
+    Who has waited for longer than that takes is not put off any more: perhaps nobody is there to give the nodes back.
+    """
     away = {node.name for node in snapshot.nodes if node.withheld}
     if not turns or not away:
         return turns
     nodes = tuple(given_back(node) if node.name in away else node for node in snapshot.nodes)
     back = msgspec.structs.replace(snapshot, nodes=nodes)
     needy = {ask.gang.key for ask in _turns(world_of(start_of(back), back, memory, now, policy), memory, now, policy)}
-    return [ask for ask in turns if ask.gang.key in needy]
+    return [ask for ask in turns if ask.gang.key in needy or now - ask.gang.submitted > SERVED_WITHIN]
 
 
 def _asked(ask: Ask) -> object:

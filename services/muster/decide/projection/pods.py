@@ -43,7 +43,7 @@ def project_pod(raw: Any, *, card_resources: tuple[str, ...] = (DEFAULT_CARD,)) 
         uid=PodUid(metadata.uid),
         resource_version=metadata.resource_version,
         scheduler_name=spec.scheduler_name,
-        gang=_gang(metadata.namespace, annotations),
+        gang=_gang(metadata.namespace, annotations, metadata.labels),
         role=RoleName(annotations.get(TASK_SPEC, "")),
         shape=shape,
         node=NodeName(spec.node_name) if spec.node_name else None,
@@ -126,10 +126,12 @@ def _devices(containers: Iterable[Any]) -> tuple[str, ...]:
     )
 
 
-def _gang(namespace: str, annotations: Mapping[str, str]) -> GangKey | None:
-    for name in GROUP_NAMES:
-        if annotations.get(name):
-            return gang_key(namespace, annotations[name])
+def _gang(namespace: str, annotations: Mapping[str, str], labels: Mapping[str, str]) -> GangKey | None:
+    """The PodGroup that the pod names: by annotation, as Volcano has it, else by label, as Kubeflow's trainer writes it."""
+    for marks in (annotations, labels):
+        for name in GROUP_NAMES:
+            if marks.get(name):
+                return gang_key(namespace, marks[name])
     return None
 
 
